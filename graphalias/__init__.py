@@ -1,0 +1,31 @@
+"""graphalias: in-place operations and views as visible dependencies of a networkx graph."""
+
+from graphalias.errors import (
+    CaptureError,
+    CheckError,
+    ExecutorError,
+    GraphAliasError,
+    HazardError,
+    ParseError,
+    VerificationError,
+)
+from graphalias.graph import Access, After, Operation, Program, Storage, Symbol, Value
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Access",
+    "After",
+    "CaptureError",
+    "CheckError",
+    "ExecutorError",
+    "GraphAliasError",
+    "HazardError",
+    "Operation",
+    "ParseError",
+    "Program",
+    "Storage",
+    "Symbol",
+    "Value",
+    "VerificationError",
+]
