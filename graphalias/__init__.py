@@ -10,6 +10,7 @@ from graphalias.errors import (
     VerificationError,
 )
 from graphalias.graph import Access, After, Operation, Program, Storage, Symbol, Value
+from graphalias.text import parse
 
 __version__ = "0.1.0"
 
@@ -28,4 +29,5 @@ __all__ = [
     "Symbol",
     "Value",
     "VerificationError",
+    "parse",
 ]

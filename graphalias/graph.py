@@ -260,7 +260,10 @@ class Operation:
 
     @cached_property
     def effects(self) -> tuple[Effect, ...]:
-        """Every access of bytes, of states, and every write of a geometry. (Using an operand reads its geometry.)"""
+        """Every access of bytes, of states, and every write of a geometry.
+
+        Using an operand at all reads its geometry, which is not listed.
+        """
         operands = self.operands
         effects = [Effect(operands[i], operands[i].access, False) for i in self.reads]
         for position in self.writes:
