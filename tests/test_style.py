@@ -36,7 +36,7 @@ def test_ruff_check():
 
 def test_ruff_format():
     """Everything is formatted as ``ruff format`` does it."""
-    run_tool(sys.executable, "-m", "ruff", "format", "--check", "--output-format=concise", "--preview", ".")
+    run_tool(sys.executable, "-m", "ruff", "format", "--check", "--output-format=concise", ".")
 
 
 def test_mypy():
@@ -47,7 +47,7 @@ def test_mypy():
 def test_import_layers():
     """A module imports only what comes earlier on the way of a program, and the core never imports torch."""
     beside_python = shutil.which("lint-imports", path=str(Path(sys.executable).parent))
-    run_tool(beside_python or "lint-imports", "--no-cache", "--show-timings")
+    run_tool(beside_python or "lint-imports", "--no-cache")
 
 
 @pytest.mark.parametrize("module", CORE)
