@@ -1,8 +1,10 @@
 """The package as a user meets it: its public names, their documentation, the README, what an install holds."""
 
+import ast
 import importlib.metadata
 import inspect
 import re
+import sys
 
 import pytest
 
@@ -46,7 +48,11 @@ def test_public_name_is_documented(name):
     value = public_objects()[name]
     documentation = inspect.getdoc(value) or ""
     assert documentation.split("\n")[0].endswith("."), "begins with one sentence"
-    if inspect.isclass(value) and issubclass(value, graphalias.GraphAliasError) and value is not graphalias.GraphAliasError:
+    if (
+        inspect.isclass(value)
+        and issubclass(value, graphalias.GraphAliasError)
+        and value is not graphalias.GraphAliasError
+    ):
         return  # a kind of error is made, printed and documented as its base is
     assert has_section(documentation, "Examples")
     assert ">>> " in documentation.split("Examples\n--------")[1]
@@ -100,6 +106,17 @@ def test_version_is_the_installed_one():
     """``graphalias.__version__`` is what was installed, and the package says that it is typed."""
     assert graphalias.__version__ == importlib.metadata.version("graphalias")
     assert (ROOT / "graphalias" / "py.typed").exists()
+
+
+def test_requirements_are_what_is_imported():
+    """``install_requires`` names the packages that the code imports, no other and none forgotten."""
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "graphalias").rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    packages = {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names) - {"graphalias"}
+    requirements = [line for line in importlib.metadata.requires("graphalias") if "extra ==" not in line]
+    assert packages == {re.match(r"[\w-]+", line)[0] for line in requirements}
 
 
 @pytest.mark.parametrize("name", ["CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "constraints.txt"])

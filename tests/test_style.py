@@ -80,7 +80,9 @@ def functions_of(path):
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_functions_are_short(path):
     """No function is over sixty lines."""
-    long = [f"{path.name}:{node.lineno} {node.name}: {n}" for node, n in functions_of(path) if n > LONGEST_FUNCTION_LINES]
+    long = [
+        f"{path.name}:{node.lineno} {node.name}: {n}" for node, n in functions_of(path) if n > LONGEST_FUNCTION_LINES
+    ]
     assert not long
 
 
