@@ -1,0 +1,169 @@
+"""Which handles may share memory: aliasing edges and view groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import networkx as nx
+
+from graphalias.graph import UPDATE_ALIASES, Operation, Program, Storage, Value
+from graphalias.overlap import Footprint, byte_range, covers, footprint, overlapping_pairs, overlaps
+
+__all__ = [
+    "AliasingEdge",
+    "Footprint",
+    "ViewGroup",
+    "aliasing_edges",
+    "byte_range",
+    "covers",
+    "find_view_groups",
+    "footprint",
+    "overlapping_pairs",
+    "overlaps",
+]
+
+VIEW, IN_PLACE, SHARED = "view", "in_place", "shared"
+
+
+class AliasingEdge(NamedTuple):
+    """Two handles of one group, the earlier first.
+
+    Parameters
+    ----------
+    source, target : str
+        Names of the handles.
+    kind : str
+        ``"view"`` (target was made from source), ``"in_place"`` (target is the same object), ``"update_aliases"`` (the
+        same object, renamed) or ``"shared"`` (inputs, constants or results of one operation that share a storage).
+    """
+
+    source: str
+    target: str
+    kind: str
+
+
+def aliasing_edges(program: Program) -> tuple[AliasingEdge, ...]:
+    """Return what joins handles to view groups, in program order.
+
+    Every handle is joined to what it is the same object as, and to one earlier handle of its storage. An object moved
+    to another storage is joined to both, since views made before and after are views of one object.
+
+    Examples
+    --------
+    >>> import graphalias
+    >>> program = graphalias.parse('''
+    ... %x: f32[4,4] @s0 obj0 = input()
+    ... %row: f32[4] @s0 obj1 = aten.select.int(%x, 0, 0)
+    ... %add__1: f32[4] @s0 obj1 = aten.add_.Tensor(%row!, 1) reads(%row)
+    ... output(%x)
+    ... ''')
+    >>> [tuple(edge) for edge in aliasing_edges(program)]
+    [('x', 'row', 'view'), ('row', 'add__1', 'in_place')]
+    """
+    edges: list[AliasingEdge] = []
+    first_on: dict[str, str] = {}
+    for operation in program.operations:
+        edges += _edges_of(operation, first_on)
+    return tuple(edges)
+
+
+def _edges_of(operation: Operation, first_on: dict[str, str]) -> Iterator[AliasingEdge]:
+    """Yield an operation's edges and note the first handle of each storage."""
+    objects = {operand.object: operand for operand in reversed(operation.operands)}
+    storages = {operand.storage.name: operand.name for operand in reversed(operation.operands)}
+    kind = UPDATE_ALIASES if operation.target == UPDATE_ALIASES else IN_PLACE
+    for result in operation.results:
+        if result is None or result.is_state:
+            continue
+        place = result.storage.name
+        same = objects.get(result.object)
+        if same is not None:
+            yield AliasingEdge(same.name, result.name, kind)
+        if same is None or same.storage.name != place:
+            if place in storages:
+                yield AliasingEdge(storages[place], result.name, VIEW)
+            elif place in first_on:
+                yield AliasingEdge(first_on[place], result.name, SHARED)
+        first_on.setdefault(place, result.name)
+
+
+@dataclass(frozen=True)
+class ViewGroup:
+    """Handles that may share memory: a connected component of the aliasing edges.
+
+    Parameters
+    ----------
+    name : str
+        ``"group0"``, counted in program order.
+    values : tuple of Value
+        The handles, in program order.
+    storages : tuple of Storage
+        Where they lie; several where an object moved from one to another.
+    is_written, is_reshaped : bool
+        Whether an operation writes the bytes, or changes the geometry, of one of them.
+    """
+
+    name: str
+    values: tuple[Value, ...]
+    storages: tuple[Storage, ...]
+    is_written: bool
+    is_reshaped: bool
+
+    @property
+    def base(self) -> Value:
+        """The handle that was there first."""
+        return self.values[0]
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether there is more than one tensor object in it."""
+        return any(value.object != self.base.object for value in self.values)
+
+
+def find_view_groups(program: Program) -> tuple[ViewGroup, ...]:
+    """Return the view groups: connected components of the aliasing edges.
+
+    Every handle is in exactly one group, one that aliases no other in a group of its own. Handles of storages without
+    bytes (random generators, the outside world) are in none.
+
+    Parameters
+    ----------
+    program : Program
+
+    Returns
+    -------
+    tuple of ViewGroup
+        In the order of their first handles.
+
+    Examples
+    --------
+    >>> import graphalias
+    >>> program = graphalias.parse('''
+    ... %x: f32[4,4] @s0 obj0 = input()
+    ... %row: f32[4] @s0 obj1 = aten.select.int(%x, 0, 0)
+    ... %exp_1: f32[4] @s1 obj2 = aten.exp.default(%row) reads(%row)
+    ... %add__1: f32[4] @s0 obj1 = aten.add_.Tensor(%row!, 1) reads(%row)
+    ... output(%x)
+    ... ''')
+    >>> for group in find_view_groups(program):
+    ...     print(group.name, [value.name for value in group.values], group.is_written)
+    group0 ['x', 'row', 'add__1'] True
+    group1 ['exp_1'] False
+    """
+    operations = program.operations
+    handles = {value.name: value for op in operations for value in op.results if value and not value.is_state}
+    written = {value.name for operation in operations for value in operation.written}
+    reshaped = {operation.operands[i].name for operation in operations for i in operation.reshapes}
+    position = {name: i for i, name in enumerate(handles)}
+    aliases = nx.Graph()
+    aliases.add_nodes_from(handles)
+    aliases.add_edges_from((edge.source, edge.target) for edge in aliasing_edges(program))
+    groups = []
+    for i, names in enumerate(nx.connected_components(aliases)):
+        values = tuple(handles[name] for name in sorted(names, key=position.__getitem__))
+        storages = tuple(dict.fromkeys(value.storage for value in values))
+        is_written, is_reshaped = not written.isdisjoint(names), not reshaped.isdisjoint(names)
+        groups.append(ViewGroup(f"group{i}", values, storages, is_written, is_reshaped))
+    return tuple(groups)
