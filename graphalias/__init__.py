@@ -1,5 +1,6 @@
 """graphalias: in-place operations and views as visible dependencies of a networkx graph."""
 
+from graphalias.aliases import Hazard, eliminate_dead_operations, find_hazards, insert_update_aliases
 from graphalias.errors import (
     CaptureError,
     CheckError,
@@ -21,6 +22,7 @@ __all__ = [
     "CheckError",
     "ExecutorError",
     "GraphAliasError",
+    "Hazard",
     "HazardError",
     "Operation",
     "ParseError",
@@ -29,5 +31,8 @@ __all__ = [
     "Symbol",
     "Value",
     "VerificationError",
+    "eliminate_dead_operations",
+    "find_hazards",
+    "insert_update_aliases",
     "parse",
 ]

@@ -165,10 +165,14 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """An ORDER edge to an operation: ``operation`` must have run, because of ``reason`` (RAW, WAR or WAW)."""
+    """An ORDER edge to an operation: ``operation`` must have run, because of ``reason`` (RAW, WAR or WAW).
+
+    ``accesses`` are the earlier and the later access; the text form leaves them out.
+    """
 
     operation: str
     reason: str
+    accesses: tuple[Access, Access] | None = None
 
 
 class Effect(NamedTuple):
@@ -424,14 +428,14 @@ def build_graph(operations: Iterable[Operation]) -> nx.DiGraph:
                     f"ordered after {after.operation!r}, which is no earlier operation",
                     node=operation.name, location=operation.location,
                 )  # fmt: skip
-            graph.add_edge(after.operation, operation.name, kind=ORDER, reason=after.reason)
+            graph.add_edge(after.operation, operation.name, kind=ORDER, reason=after.reason, accesses=after.accesses)
         for value in (*operation.operands, *operation.states):
             if value.name not in producer:
                 raise GraphAliasError(
                     f"%{value.name} is used before any operation results in it",
                     node=operation.name, location=operation.location,
                 )  # fmt: skip
-            graph.add_edge(producer[value.name], operation.name, kind=DATA, reason=None)
+            graph.add_edge(producer[value.name], operation.name, kind=DATA, reason=None, accesses=None)
         for result in operation.results:
             if result is not None:
                 producer[result.name] = operation.name

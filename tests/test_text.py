@@ -39,7 +39,7 @@ def test_parsed_fields() -> None:
     assert program.operation("bernoulli__1").location == "model.py:12"
     assert [value.storage.lifetime for value in program.constants] == ["constant"]
     assert program.operation("add_1").results[0].storage.lifetime == "local"
-    assert program.graph.edges["t__1", "update_aliases_1"] == {"kind": "DATA", "reason": None}
+    assert program.graph.edges["t__1", "update_aliases_1"] == {"kind": "DATA", "reason": None, "accesses": None}
     assert program.graph.edges["bernoulli__1", "update_aliases_1"]["reason"] == "WAR"
 
 
