@@ -1,0 +1,237 @@
+"""A program as a generated, readable Python function."""
+
+from __future__ import annotations
+
+import itertools
+import keyword
+import linecache
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from graphalias.executors import resolve_executor
+from graphalias.executors.eager import (
+    bind_inputs,
+    callable_of,
+    failed,
+    flatten_results,
+    returned_by,
+    values_only,
+)
+from graphalias.graph import UPDATE_ALIASES, Operation, Program, Symbol, Value
+from graphalias.symbols import torch_object
+
+_FILES = itertools.count()
+
+TENSOR, FLAT, NESTED = "tensor", "flat", "nested"
+
+
+def lower(program: Program, executor: str = "auto") -> Compiled:
+    """Return a callable that runs the program, generated as Python source.
+
+    Parameters
+    ----------
+    program : Program
+        Any: operations are called in program order, which is always valid.
+    executor : str
+        ``"eager"``: one ATen call an operation. ``"auto"`` is the best one present.
+
+    Returns
+    -------
+    Compiled
+        Takes what the captured function took. Gradients are not recorded.
+
+    Raises
+    ------
+    ExecutorError
+        If there is no such executor, or torch has no such operator.
+
+    Examples
+    --------
+    >>> import torch, graphalias
+    >>> def scale(x):
+    ...     y = x + 1
+    ...     return y.mul_(x)
+    >>> compiled = graphalias.lower(graphalias.capture(scale, torch.ones(2)), "eager")
+    >>> print(compiled.source)
+    def program(x):
+        add_1 = aten_add_Tensor(x, 1)
+        aten_mul__Tensor(add_1, x)
+        return (add_1,)
+    <BLANKLINE>
+    >>> compiled(torch.ones(2))
+    tensor([2., 2.])
+    """
+    resolve_executor(executor)
+    return Compiled(program)
+
+
+class Compiled:
+    """A lowered program.
+
+    Attributes
+    ----------
+    source : str
+        The generated Python function: it takes the input tensors in order and returns the outputs, flat.
+    flat : callable
+        That function.
+
+    Examples
+    --------
+    >>> import torch, graphalias
+    >>> compiled = graphalias.lower(graphalias.capture(torch.neg, torch.ones(1)))
+    >>> compiled.flat(torch.ones(1))
+    (tensor([-1.]),)
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        writer = _Writer(program)
+        self.source = "".join(f"{line}\n" for line in writer.lines())
+        self.inputs = tuple(value.name for value in program.inputs if not value.is_state)
+        self._operation_at = writer.operation_at
+        self._file = f"<graphalias {program.name} {next(_FILES)}>"
+        # tracebacks show the generated lines
+        linecache.cache[self._file] = (len(self.source), None, self.source.splitlines(keepends=True), self._file)
+        exec(compile(self.source, self._file, "exec"), writer.names)
+        self.flat: Callable[..., tuple[Any, ...]] = writer.names["program"]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run on what the captured function took; return what it returned."""
+        tensors = bind_inputs(self.program, args, kwargs)
+        with values_only():
+            try:
+                leaves = self.flat(*(tensors[name] for name in self.inputs))
+            except Exception as error:
+                raise self.explained(error) from error
+        return returned_by(self.program, list(leaves))
+
+    def explained(self, error: Exception) -> Exception:
+        """Return the error with the name of the operation that raised it."""
+        operation = self._failed_operation(error)
+        return error if operation is None else failed(operation, error)
+
+    def _failed_operation(self, error: Exception) -> Operation | None:
+        trace = error.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename == self._file:
+                return self._operation_at.get(trace.tb_lineno)
+            trace = trace.tb_next
+        return None
+
+    def __del__(self) -> None:
+        linecache.cache.pop(getattr(self, "_file", ""), None)
+
+
+class _Writer:
+    """Writes the source: one variable for each tensor object, so that in-place results bind no new name."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        #: What the source refers to: operators, constants, and objects without a literal.
+        self.names: dict[str, Any] = {"device": torch.device, "inf": float("inf"), "nan": float("nan")}
+        self.operation_at: dict[int, Operation] = {}
+        self.variables: dict[str, str] = {}
+        self.taken = {"program", "flatten", "torch", *self.names, *keyword.kwlist}
+        self.operators: dict[int, str] = {}
+        self.dying = self._last_uses()
+
+    def lines(self) -> Iterator[str]:
+        for value in self.program.constants:
+            self.names[self._variable(value)] = self.program.bindings.get(value.name)
+        inputs = [self._variable(value) for value in self.program.inputs if not value.is_state]
+        yield f"def program({', '.join(inputs)}):"
+        number = 1
+        for operation in self.program.operations:
+            for line in self._statements(operation):
+                number += 1
+                self.operation_at[number] = operation
+                yield f"    {line}"
+        leaves = [self._argument(leaf) for leaf in self.program.outputs]
+        yield f"    return ({', '.join(leaves)}{',' * (len(leaves) == 1)})"
+
+    def _statements(self, operation: Operation) -> Iterator[str]:
+        if operation.is_compute:
+            args = [self._argument(argument) for argument in operation.args]
+            args += [f"{key}={self._argument(argument)}" for key, argument in operation.kwargs.items()]
+            call = f"{self._operator(operation)}({', '.join(args)})"
+            yield self._targets(operation, call) + _comment(operation)
+        if operation.name in self.dying:
+            yield f"del {', '.join(self.variables[name] for name in self.dying[operation.name])}"
+
+    def _targets(self, operation: Operation, call: str) -> str:
+        """Return the statement that binds the results which are new objects."""
+        results = [result for result in operation.results if result is None or not result.is_state]
+        names = ["_" if r is None or r.object in self.variables else self._variable(r) for r in results]
+        if all(name == "_" for name in names):
+            return call
+        returns = _returns(operation)
+        if returns == TENSOR:
+            return f"{names[0]} = {call}"
+        if returns == NESTED:
+            self.names["flatten"], call = flatten_results, f"flatten({call})"
+        return f"{', '.join(names)}{',' * (len(names) == 1)} = {call}"
+
+    def _last_uses(self) -> dict[str, list[str]]:
+        """Return, by operation, the objects that no later one uses: they are deleted after it."""
+        outside = {value.object for value in (*self.program.constants, *self.program.output.operands)}
+        last: dict[str, str] = {}
+        for operation in self.program.operations:
+            for value in (*operation.operands, *(result for result in operation.results if result)):
+                if not value.is_state and value.object not in outside and operation.target != UPDATE_ALIASES:
+                    last[value.object] = operation.name
+        dying: dict[str, list[str]] = {}
+        for name, operation in last.items():
+            if self.program.operation(operation).is_compute:
+                dying.setdefault(operation, []).append(name)
+        return dying
+
+    def _variable(self, value: Value) -> str:
+        if value.object not in self.variables:
+            self.variables[value.object] = self._unique(value.name)
+        return self.variables[value.object]
+
+    def _unique(self, name: str) -> str:
+        name = base = re.sub(r"\W", "_", name) if re.match(r"[A-Za-z_]", name) else "_" + re.sub(r"\W", "_", name)
+        for number in itertools.count(2):
+            if name not in self.taken:
+                break
+            name = f"{base}_{number}"
+        self.taken.add(name)
+        return name
+
+    def _operator(self, operation: Operation) -> str:
+        return self._named(callable_of(operation), operation.target)
+
+    def _named(self, target: Any, name: str) -> str:
+        """Return the global name of an object."""
+        if id(target) not in self.operators:
+            self.operators[id(target)] = unique = self._unique(name.removesuffix(".default"))
+            self.names[unique] = target
+        return self.operators[id(target)]
+
+    def _argument(self, argument: Any) -> str:
+        if isinstance(argument, Value):
+            return self.variables[argument.object]
+        if isinstance(argument, (list, tuple)):
+            return f"[{', '.join(self._argument(item) for item in argument)}]"
+        if isinstance(argument, Symbol):
+            return self._named(torch_object(argument, self.program.bindings), str(argument))
+        if isinstance(argument, complex):
+            return f"complex({argument.real!r}, {argument.imag!r})"
+        return repr(argument)
+
+
+def _comment(operation: Operation) -> str:
+    return f"  # {operation.location.rpartition('/')[2]}" if operation.location else ""
+
+
+def _returns(operation: Operation) -> str:
+    """Return how the operator returns its results: alone, in one flat sequence, or in nested ones."""
+    schema = getattr(callable_of(operation), "_schema", None)
+    types = [str(returned.type) for returned in schema.returns] if schema is not None else ["Tensor"]
+    if len(types) == 1:
+        return FLAT if types[0].startswith("List") else TENSOR
+    return NESTED if any(type_.startswith("List") for type_ in types) else FLAT
