@@ -20,6 +20,7 @@ from graphalias.check_memory import (
 from graphalias.errors import CheckError
 from graphalias.graph import (
     ITEMSIZE_BYTES,
+    ORDER,
     OUTPUT,
     RAW,
     UPDATE_ALIASES,
@@ -180,7 +181,8 @@ def edges_are_what_operations_say(program: Program) -> None:
 
 
 def _text(edge: dict[str, Any]) -> str:
-    return f"a {edge.get('kind')} edge" + (f" ({edge['reason']})" if edge.get("reason") else "")
+    kind = edge.get("kind")
+    return f"{'an' if kind == ORDER else 'a'} {kind} edge" + (f" ({edge['reason']})" if edge.get("reason") else "")
 
 
 def orders_are_named(program: Program) -> None:
