@@ -74,13 +74,14 @@ def insert_update_aliases(program: Program) -> Program:
 class _Names:
     """The newest names of one object, and what they carry.
 
-    ``carried`` are operations known to run before the newest name for the bytes. ``writers_until`` and
-    ``readers_until`` are times: every writer (reader) of these bytes from before is carried too, and need not be
-    looked at again.
+    ``producer`` is the operation that resulted in the newest name for the bytes, `update_aliases` on it set aside.
+    ``carried`` are operations known to run before that name. ``writers_until`` and ``readers_until`` are times: every
+    writer (reader) of these bytes from before is carried too, and need not be looked at again.
     """
 
     bytes: Value
     geometry: Value
+    producer: str
     carried: set[str]
     writers_until: int = 0
     readers_until: int = 0
@@ -143,7 +144,8 @@ class _Inserter:
                 need.touches_bytes, need.writes = True, need.writes or use.is_write
             for conflict in self._conflicts(use, need.names):
                 known = need.conflicts.get(conflict.operation)
-                if conflict.operation not in need.names.carried and (known is None or known.reason == WAR):
+                is_new = known is None or known.reason == WAR
+                if is_new and not _is_within([conflict.operation], need.names.carried):
                     need.conflicts[conflict.operation] = conflict  # a WAR edge keeps nothing alive: others come first
         return needs
 
@@ -156,7 +158,8 @@ class _Inserter:
 
     def _settle(self, needs: dict[str, _Need], time: int) -> None:
         """Insert the nodes that are needed before one operation, and note what the names then carry."""
-        direct = {self.producer[self._newest(need).name].name for need in needs.values()}
+        direct = {need.names.producer for need in needs.values() if self._newest(need) is need.names.bytes}
+        direct |= {self.producer[self._newest(need).name].name for need in needs.values()}
         groups: dict[frozenset[str | Group], list[_Need]] = {}
         for need in needs.values():
             if not need.conflicts:
@@ -206,14 +209,15 @@ class _Inserter:
 
     def _name_result(self, operation: Operation, result: Value, need: _Need | None, time: int) -> None:
         if need is None:
-            self.names[result.object] = _Names(result, result, {operation.name})
+            self.names[result.object] = _Names(result, result, operation.name, {operation.name})
             return
         names, bytes_before = need.names, need.names.bytes.access
+        if not (need.reshapes or need.writes):
+            return  # returned as it was: any name of it serves
+        names.bytes, names.producer = result, operation.name
         names.carried.add(operation.name)
         if need.reshapes:
             names.geometry = result
-        if need.reshapes or need.writes:
-            names.bytes = result
         if result.access != bytes_before:
             names.writers_until = names.readers_until = 0  # who wrote the bytes it has now, is not known
         elif need.writes:
@@ -249,12 +253,12 @@ class _Inserter:
             self.producer[result.name] = operation
 
 
-def _is_within(conflicts: Iterable[str | Group], direct: set[str]) -> bool:
-    """Whether every conflict is with a direct predecessor. A group larger than those needs no look."""
+def _is_within(conflicts: Iterable[str | Group], known: set[str]) -> bool:
+    """Whether every conflict is with a known predecessor. A group larger than those needs no look."""
     return all(
-        conflict in direct
+        conflict in known
         if isinstance(conflict, str)
-        else len(conflict.members) <= len(direct) and _is_within(conflict.members, direct)
+        else len(conflict.members) <= len(known) and _is_within(conflict.members, known)
         for conflict in conflicts
     )
 

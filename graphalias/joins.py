@@ -63,13 +63,14 @@ class _Emitter:
 
     def _resolve(self, afters: Iterable[PendingAfter]) -> Iterator[Operation]:
         """Yield the joining nodes that are needed first; return the ``after`` in program order."""
-        resolved = []
+        resolved: dict[str, After] = {}
         for operation, after in afters:
             if isinstance(operation, Group):
                 members = self._flatten((member, after) for member in operation.members)
                 operation, after = yield from self._join(operation, members, after)
-            resolved.append(After(operation, after.reason, after.accesses))
-        return tuple(sorted(resolved, key=lambda after: self.position[after.operation]))
+            if operation not in resolved or resolved[operation].reason == WAR:
+                resolved[operation] = After(operation, after.reason, after.accesses)
+        return tuple(sorted(resolved.values(), key=lambda after: self.position[after.operation]))
 
     def _join(self, key: object, members: Iterable[PendingAfter], after: After) -> Iterator[Operation]:
         """Yield the joining node of a set of operations if it isn't there yet; return how to wait for it."""

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import networkx as nx
 
 from graphalias.graph import UPDATE_ALIASES, Operation, Program, Storage, Value
-from graphalias.overlap import Footprint, byte_range, covers, footprint, overlapping_pairs, overlaps
+from graphalias.overlap import Footprint, byte_range, covers, footprint, overlaps
+from graphalias.sweep import overlapping_pairs
 
 __all__ = [
     "AliasingEdge",

@@ -1,0 +1,96 @@
+"""Sees the calls of PyTorch functions before they are dispatched: real tensors are swapped for fakes, and what the
+dispatcher would never see is recorded or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from graphalias.errors import GraphAliasError
+from graphalias.recorder import Recorder
+from graphalias.torch_private import map_tensors
+
+T = torch.Tensor
+
+#: Calls that look at a tensor's values or address while the function runs: (what, what to do).
+_VALUES = {
+    T.__repr__: "printing or formatting a tensor", T.__format__: "printing or formatting a tensor",
+    T.numpy: "Tensor.numpy", T.__array__: "a tensor used as a numpy array", T.tolist: "Tensor.tolist",
+    T.__deepcopy__: "copy.deepcopy of a tensor", T.__reduce_ex__: "pickling a tensor",
+    T.data_ptr: "Tensor.data_ptr", T.untyped_storage: "Tensor.untyped_storage", T.__dlpack__: "Tensor.__dlpack__",
+    T.share_memory_: "Tensor.share_memory_",
+}  # fmt: skip
+
+_GRADIENTS = {T.backward: "Tensor.backward", T.grad.__set__: "writing .grad", T.grad.__delete__: "deleting .grad"}  # type: ignore[attr-defined]
+
+
+class Interceptor(TorchFunctionMode):
+    """A function mode above the recorder."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        super().__init__()
+        self.recorder = recorder
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        self._refuse(func, args, kwargs)
+        given: list[int] = []
+
+        def swap(tensor: torch.Tensor) -> torch.Tensor:
+            fake = self.recorder.fake_of(tensor)
+            if fake is not tensor:
+                given.append(id(fake))
+            return fake
+
+        if func is not torch.ops.aten.lift_fresh.default:
+            args, kwargs = map_tensors(swap, (tuple(args), kwargs))
+        if func == T.data.__set__:  # type: ignore[attr-defined]
+            return self.recorder.set_data(*args)
+        try:
+            result = func(*args, **kwargs)
+        except GraphAliasError:
+            raise
+        except Exception as error:
+            self.recorder.note_refusal(error)
+            raise
+        # The function that wrote ``w.add_(1) is w`` must find it true.
+        return self.recorder.constants.real_of(result) if id(result) in given else result
+
+    def _refuse(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        what = _look_up(_VALUES, func)
+        if what:
+            raise self.recorder.fail(f"{what}: it happens once, while capturing", hint="do it outside the function")
+        what = _look_up(_GRADIENTS, func)
+        if what or (func == T.grad.__get__ and self._has_grad(args[0])):  # type: ignore[attr-defined]
+            raise self.recorder.fail(f"{what or 'reading .grad'}: a program computes values only", hint="pass gradients")
+        if _sets_requires_grad(func, args, kwargs) and self._is_outside(args[0]):
+            raise self.recorder.fail("a change of requires_grad of an input or constant", hint="change it before the call")
+
+    def _outside(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        fake = self.recorder.fake_of(tensor)
+        return self.recorder.constants.real_of(fake) if self.recorder.constants.is_outside(fake) else None
+
+    def _is_outside(self, tensor: torch.Tensor) -> bool:
+        return self._outside(tensor) is not None
+
+    def _has_grad(self, tensor: torch.Tensor) -> bool:
+        real = self._outside(tensor)
+        return real is not None and real.is_leaf and real.grad is not None
+
+
+def _look_up(table: dict[Any, str], func: Any) -> str | None:
+    try:
+        return table.get(func)
+    except TypeError:
+        return None
+
+
+def _sets_requires_grad(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    if func == T.detach_:
+        return args[0].requires_grad
+    if func == T.requires_grad_:
+        return (args[1] if len(args) > 1 else kwargs.get("requires_grad", True)) != args[0].requires_grad
+    return func == T.requires_grad.__set__ and args[1] != args[0].requires_grad  # type: ignore[attr-defined]
