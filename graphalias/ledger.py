@@ -14,7 +14,8 @@ from itertools import islice, takewhile
 from typing import NamedTuple
 
 from graphalias.graph import RAW, WAR, WAW, Access, Operation, Program, whole
-from graphalias.overlap import Footprint, covers, footprint, overlapping_pairs
+from graphalias.overlap import Footprint, covers, footprint
+from graphalias.sweep import overlapping_pairs
 
 #: From how many readers on a group is made of them.
 GROUP_SIZE = 16

@@ -7,7 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from graphalias.graph import Access, contiguous_stride
-from graphalias.overlap import MAX_WORK, byte_range, covers, footprint, overlapping_pairs, overlaps
+from graphalias.overlap import MAX_WORK, byte_range, covers, footprint, overlaps
+from graphalias.sweep import overlapping_pairs
 
 FAR = 1 << 40
 
