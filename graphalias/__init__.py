@@ -1,6 +1,9 @@
 """graphalias: in-place operations and views as visible dependencies of a networkx graph."""
 
 from graphalias.aliases import Hazard, eliminate_dead_operations, find_hazards, insert_update_aliases
+from graphalias.capture import capture
+from graphalias.check import check
+from graphalias.draw import Drawing, draw
 from graphalias.errors import (
     CaptureError,
     CheckError,
@@ -11,7 +14,10 @@ from graphalias.errors import (
     VerificationError,
 )
 from graphalias.graph import Access, After, Operation, Program, Storage, Symbol, Value
+from graphalias.lower import Compiled, lower
+from graphalias.overlap import overlaps
 from graphalias.text import parse
+from graphalias.views import ViewGroup, find_view_groups
 
 __version__ = "0.1.0"
 
@@ -20,6 +26,8 @@ __all__ = [
     "After",
     "CaptureError",
     "CheckError",
+    "Compiled",
+    "Drawing",
     "ExecutorError",
     "GraphAliasError",
     "Hazard",
@@ -31,8 +39,15 @@ __all__ = [
     "Symbol",
     "Value",
     "VerificationError",
+    "ViewGroup",
+    "capture",
+    "check",
+    "draw",
     "eliminate_dead_operations",
     "find_hazards",
+    "find_view_groups",
     "insert_update_aliases",
+    "lower",
+    "overlaps",
     "parse",
 ]
