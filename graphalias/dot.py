@@ -19,6 +19,7 @@ from graphalias.style import (
     QUIET,
     SOURCES,
     Colours,
+    cut,
     few,
     group_colours,
     label,
@@ -128,7 +129,7 @@ class _Panel:
 
     def _title(self) -> str:
         hazards, inserted = len(self.hazards), sum(op.target == UPDATE_ALIASES for op in self.program.operations)
-        notes = [f"{hazards} hazard{'s' * (hazards != 1)}"] * bool(hazards)
+        notes = [f"{hazards or 'no'} hazard{'s' * (hazards != 1)}"]
         notes += [f"{inserted} update_aliases"] * bool(inserted)
         return label((self.title, 14, INK, "b"), (", ".join(notes), 10, QUIET, ""), align="left")
 
@@ -184,7 +185,7 @@ class _Arrow:
     def look(self, tooltip: str) -> dict[str, str]:
         """Return the attributes it is drawn with."""
         look = dict(ARROWS[self.kind])
-        text = few({"hazard": self.hazards, "order": self.reasons}.get(self.kind, self.values))
+        text = cut(few({"hazard": self.hazards, "order": self.reasons}.get(self.kind, self.values)))
         if self.kind == "hazard":
             text = f"hazard {text}"
         if text:

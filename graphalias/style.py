@@ -7,6 +7,7 @@ thick border, an ORDER edge and a hazard by dashes and a label.
 from __future__ import annotations
 
 import html
+import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
@@ -89,7 +90,7 @@ def _node_label(operation: Operation, colours: Colours, ink: str, quiet: str) ->
     if operation.target in SOURCES:
         return label(name, (f"{operation.target} {types}", 9, quiet, ""))
     place = re.split(r"[/\\]", operation.location or "")[-1]
-    call = _cut(print_call(operation), 44)
+    call = cut(print_call(operation), 44)
     return label(name, (call, 10, ink, ""), (types, 9, quiet, ""), (place, 9, QUIET, "i"))
 
 
@@ -153,7 +154,7 @@ def legend(kinds: Collection[str], colours: Colours, *, in_rows: bool) -> str:
 def _line(kind: str) -> str:
     """Return a sample of an arrow's line: the lower border of a cell above an empty one."""
     look = {"color": DATA_INK, "penwidth": "1", "style": "solid"} | ARROWS[kind]
-    border = f'sides="b" border="{round(float(look["penwidth"]))}" color="{look["color"]}" style="{look["style"]}"'
+    border = f'sides="b" border="{math.ceil(float(look["penwidth"]))}" color="{look["color"]}" style="{look["style"]}"'
     return _table(f'<tr><td width="26" height="6" {border}></td></tr><tr><td height="6"></td></tr>')
 
 
@@ -166,7 +167,7 @@ def label(*lines: tuple[str, int, str, str], align: str = "center") -> str:
     rows = []
     for text, size, colour, tag in lines:
         if text:
-            inner = f"<{tag}>{escape(text)}</{tag}>" if tag else escape(text)
+            inner = f"<{tag}>{escape(cut(text))}</{tag}>" if tag else escape(cut(text))
             rows.append(f'<tr><td align="{align}"><font point-size="{size}" color="{colour}">{inner}</font></td></tr>')
     return f"<{_table(''.join(rows))}>" if rows else quote("")
 
@@ -196,8 +197,11 @@ def quote(text: str) -> str:
 
 
 def quote_tooltip(text: str) -> str:
-    """Return a text as a quoted DOT string for a tooltip: Graphviz replaces escapes in it twice."""
-    return quote(text.replace("\\", "\\\\"))
+    """Return a text as a quoted DOT string for a tooltip: Graphviz replaces escapes in it twice.
+
+    It is cut: Graphviz reads no string longer than 16,384 characters.
+    """
+    return quote(cut(text, 600).replace("\\", "\\\\"))
 
 
 def few(texts: Sequence[str], most: int = 3) -> str:
@@ -211,5 +215,10 @@ def few(texts: Sequence[str], most: int = 3) -> str:
     return ", ".join(different[:most]) + more
 
 
-def _cut(text: str, most: int) -> str:
+def cut(text: str, most: int = 60) -> str:
+    """Return a text, or its beginning.
+
+    >>> cut("a long text", 7)
+    'a long…'
+    """
     return text if len(text) <= most else text[: most - 1] + "…"

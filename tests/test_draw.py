@@ -1,0 +1,368 @@
+"""Drawings: what is drawn how, what text survives, and which files come out."""
+
+import os
+import subprocess
+import sys
+from functools import cache
+from xml.etree import ElementTree
+
+import pygraphviz
+import pytest
+
+from graphalias import GraphAliasError, insert_update_aliases, parse
+from graphalias.draw import Drawing, draw
+from graphalias.graph import CONSTANT, INPUT, OUTPUT, Operation, Program, Storage, Value
+from graphalias.style import PALETTE, RED, VIOLET
+from shared import ROOT
+
+VIEW_THEN_WRITE = """
+%x: f32[4] @s0 obj0 = input()
+%view_1: f32[2,2] @s0 obj1 = aten.view.default(%x, [2, 2])  # /home/me/model.py:11
+%add__1: f32[4] @s0 obj0 = aten.add_.Tensor(%x!, 1) reads(%x)  # /home/me/model.py:12
+%sin_1: f32[2,2] @s1 obj2 = aten.sin.default(%view_1) reads(%view_1)  # /home/me/model.py:13
+output(%sin_1)
+"""
+
+TWO_GROUPS = """
+%x: f32[4] @s0 obj0 = input()
+%w: f32[4] @s9 obj9 = constant()
+%rng: state @rng:cpu obj8 = input()
+%a: f32[2] @s0 obj1 = aten.slice.Tensor(%x, 0, 0, 2)
+%exp_1: f32[4] @s1 obj2 = aten.exp.default(%w) reads(%w)
+%split_1: (%l: f32[2] @s1 obj3, %r: f32[2] offset(2) @s1 obj4) = aten.split.Tensor(%exp_1, 2)
+%add__1: f32[2] @s0 obj1 = aten.add_.Tensor(%a!, 1) reads(%a)
+%mul__1: f32[2] @s1 obj3 = aten.mul_.Tensor(%l!, %add__1) reads(%l, %add__1)
+%rand_1: (%n: f32[4] @s2 obj5, %rng_1: state @rng:cpu obj8) = aten.rand.default([4]) states(%rng)
+%view_1: f32[2,2] @s2 obj6 = aten.view.default(%n, [2, 2])
+output(%mul__1, %view_1)
+"""
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+@cache  # a node of a graph that is gone has no attributes
+def as_graph(drawing):
+    """Return a drawing as Graphviz reads it."""
+    return pygraphviz.AGraph(string=drawing.dot)
+
+
+def ids_by_name(drawing):
+    """Return for each operation name the node identities, left to right; a tooltip begins with ``%name:``."""
+    found = {}
+    for node in as_graph(drawing).nodes():
+        name = node.attr["tooltip"].split(":")[0].split("(")[0].removeprefix("%")
+        found.setdefault(name, []).append(node)
+    return found
+
+
+def arrow(drawing, source, target, panel=0):
+    """Return the attributes of the arrow between two operations of a panel."""
+    ids = ids_by_name(drawing)
+    return as_graph(drawing).get_edge(ids[source][panel], ids[target][panel]).attr
+
+
+def svg(drawing):
+    """Return the SVG as XML."""
+    return ElementTree.fromstring(drawing.svg.encode())
+
+
+def words(drawing):
+    """Return the texts of the SVG, in the order they are drawn."""
+    texts = (element.text for element in svg(drawing).iter(f"{SVG}text"))
+    return [text.replace("\N{NO-BREAK SPACE}", " ").strip() for text in texts]
+
+
+def tooltips(drawing):
+    """Return the texts the SVG shows under the mouse."""
+    links = svg(drawing).iter(f"{SVG}a")
+    return [link.get("{http://www.w3.org/1999/xlink}title").replace("\N{NO-BREAK SPACE}", " ") for link in links]
+
+
+def positions(drawing):
+    """Return where each text of the SVG is drawn, as (text, x, y)."""
+    texts = svg(drawing).iter(f"{SVG}text")
+    return [(text.text, float(text.get("x")), float(text.get("y"))) for text in texts]
+
+
+@pytest.fixture
+def before():
+    """A view taken before a write and read after it."""
+    return parse(VIEW_THEN_WRITE)
+
+
+@pytest.fixture
+def after(before):
+    """The same with the missing dependency."""
+    return insert_update_aliases(before)
+
+
+def test_a_small_program_as_dot():
+    """The DOT of a small program: one cluster, nodes, arrows and the row of the output."""
+    program = parse(
+        "%x: f32[2] @s0 obj0 = input()\n%neg_1: f32[2] @s1 obj1 = aten.neg.default(%x) reads(%x)\noutput(%neg_1)"
+    )
+    lines = [line.strip().split(" [")[0] for line in draw(program).dot.splitlines()]
+    assert [line for line in lines if not line.partition("=")[1]] == [
+        "digraph {", "node", "edge", "subgraph cluster_p0 {", "n0", "n1", "n2", "n0 -> n1", "n1 -> n2", "}",
+        "subgraph {", "n2;", "}", "}",
+    ]  # fmt: skip
+
+
+def test_labels_say_what_an_operation_is(before):
+    """A node shows name, call with the written operand marked, type with the group's storage, and source line."""
+    shown = words(draw(before))
+    at = shown.index("add__1")
+    assert shown[at : at + 4] == ["add__1", "add_.Tensor(x!, 1)", "f32[4] @s0", "model.py:12"]
+    assert shown[shown.index("sin_1") + 2] == "f32[2,2]"
+    assert {"program", "2 hazards"} <= set(shown)
+
+
+def test_hazards_are_red_dashed_and_named(before):
+    """A hazard is an arrow of its own, from the operation that must run first, with its kind."""
+    look = arrow(draw(before), "add__1", "sin_1")
+    assert (look["color"], look["style"], look["label"].strip()) == (RED, "dashed", "hazard RAW")
+
+
+def test_a_hazard_on_an_edge_is_drawn_once(before, monkeypatch):
+    """Where a hazard joins two operations that have an edge, the edge is redrawn, not doubled."""
+    from graphalias.aliases import find_hazards
+
+    hazard, *_ = find_hazards(before)
+    doubled = type(hazard)(**{**vars(hazard), "before": "x", "after": "view_1"})
+    monkeypatch.setattr("graphalias.dot.find_hazards", lambda program: (doubled, doubled))
+    drawing = draw(before)
+    assert arrow(drawing, "x", "view_1")["label"].strip() == "hazard RAW"
+    assert as_graph(drawing).number_of_edges() == before.graph.number_of_edges()
+
+
+def test_what_was_inserted_stands_out(before, after):
+    """`update_aliases` nodes have their own shape, ORDER edges are dashed and named; neither is in the before."""
+    drawing = draw(before, after)
+    (inserted,) = ids_by_name(drawing)["update_aliases_1"]
+    assert (inserted.attr["shape"], inserted.attr["fillcolor"]) == ("hexagon", VIOLET)
+    graph, ids = as_graph(drawing), ids_by_name(drawing)
+    look = graph.get_edge(ids["add__1"][1], inserted).attr
+    assert (look["color"], look["style"], look["label"].strip()) == (VIOLET, "dashed", "RAW")
+    assert not any(edge.attr["color"] == RED for edge in graph.edges() if edge[0] in ids["add__1"][1:])
+    assert "no hazards, 1 update_aliases" in words(drawing)
+
+
+def test_writes_are_marked(before):
+    """The arrow to an operation that writes its operand is thick, and so is the operation's border."""
+    drawing = draw(before)
+    assert float(arrow(drawing, "x", "add__1")["penwidth"]) > 2
+    assert not arrow(drawing, "x", "view_1")["penwidth"]
+    assert float(ids_by_name(drawing)["add__1"][0].attr["penwidth"]) > 2
+
+
+def test_only_written_view_groups_have_a_colour():
+    """Each view group that is written has its colour; a group nobody writes, or of one object, has none."""
+    drawing = draw(parse(TWO_GROUPS))
+    fill = {name: nodes[0].attr["fillcolor"] for name, nodes in ids_by_name(drawing).items()}
+    assert fill["x"] == fill["a"] == fill["add__1"] == PALETTE[0][0]
+    assert fill["exp_1"] == fill["mul__1"] == PALETTE[1][0]
+    assert fill["w"] == fill["output"] == "#FFFFFF"
+    assert fill["view_1"] == "#FFFFFF"
+
+
+def test_a_group_has_one_colour_before_and_after():
+    """The colour goes with the storage, so it is the same in both programs, whatever else is in them."""
+    one = "%{0}: f32[2] @s{0} o{0} = input()\n%v{0}: f32[1] @s{0} p{0} = aten.view.default(%{0})\n"
+    one += "%add__{0}: f32[1] @s{0} p{0} = aten.add_.Tensor(%v{0}!, 1) reads(%v{0})\n"
+    found = ids_by_name(
+        draw(parse(one.format("b") + "output()"), parse(one.format("a") + one.format("b") + "output()"))
+    )
+    left, right = (node.attr["fillcolor"] for node in found["b"])
+    assert left == right == PALETTE[0][0]
+    assert found["a"][0].attr["fillcolor"] == PALETTE[1][0]
+
+
+def test_kinds_of_nodes_differ_in_shape():
+    """Inputs, constants, states, operations and the output differ without colour."""
+    shape = {
+        name: (nodes[0].attr["shape"], nodes[0].attr["peripheries"], nodes[0].attr["style"])
+        for name, nodes in ids_by_name(draw(parse(TWO_GROUPS))).items()
+    }
+    assert len({shape[name] for name in ("x", "w", "rng", "exp_1", "output")}) == 5
+
+
+def test_arrows_of_several_results_are_named():
+    """Where an operation has several results, an arrow says which one passes; states pass in grey."""
+    drawing = draw(parse(TWO_GROUPS))
+    assert arrow(drawing, "split_1", "mul__1")["label"].strip() == "l"
+    assert not (arrow(drawing, "x", "a")["label"] or "").strip()
+    assert arrow(drawing, "rng", "rand_1")["color"] == "#8C8C8C"
+
+
+def test_before_is_left_of_after_in_the_same_rows(before, after):
+    """Operations of one name are in one row, the before's on the left, and the outputs in the last row."""
+    groups = parse(TWO_GROUPS)
+    for first, second in ((before, after), (after, before), (groups, insert_update_aliases(groups))):
+        drawn = positions(draw(first, second))
+        row = {text: y for text, _, y in drawn}
+        for name in ("x", "add__1", "output"):
+            (left, left_y), (right, right_y) = [(x, y) for text, x, y in drawn if text == name]
+            assert left < right and left_y == right_y
+        assert row["output"] == max(row[operation.name] for operation in (*first.operations, *second.operations))
+
+
+def test_programs_that_disagree_on_an_order_are_drawn():
+    """Two programs of the same names in another order can't share rows, and are drawn all the same."""
+    line = "%{0}: f32[2] @{0} o{0} = aten.neg.default(%{1}) reads(%{1})\n"
+    x, end = "%x: f32[2] @s0 obj0 = input()\n", "output(%{})"
+    one = parse(x + line.format("a", "x") + line.format("b", "a") + end.format("b"))
+    other = parse(x + line.format("b", "x") + line.format("a", "b") + end.format("a"))
+    assert words(draw(one, other)).count("a") == 2
+
+
+HOSTILE = [
+    "<lambda>", "a->a", 'say "hi"', "back\\slash", "\\N and \\G", "naïve ∀ 🙂", "100%", "&lt; & &amp;", "graph", "node",
+    "split_1.0", "a:b:c", "<b>", "]];", "tail\\", "-- comment", "/* c */", "two  spaces",
+]  # fmt: skip
+
+
+def hostile_program(name):
+    """Return a program whose every text is a hostile one."""
+    x = Value("x" + name, "f32", (2,), Storage("s" + name, INPUT), "obj0")
+    view, other = (Value(prefix + name, "f32", (1,), x.storage, prefix) for prefix in "vw")
+    return Program(
+        [
+            Operation("x" + name, INPUT, results=(x,)),
+            Operation(name, name, (x, name), {"k": name}, (view, other), location=f"/a/{name}:3"),
+            Operation(
+                "f", "aten.fill_.Scalar", (view, 1), results=(view_of(view),), writes=(0,), location=f"C:\\a\\{name}:3"
+            ),
+            Operation(OUTPUT, OUTPUT, (other,)),
+        ],
+        name=name,
+    )
+
+
+def view_of(value):
+    """Return the result of an in-place operation."""
+    return Value("f", value.dtype, value.shape, value.storage, value.object)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_labels_keep_every_character(name):
+    """Whatever an operation, a value, a target or a file is called stands in the SVG as it is."""
+    drawing = draw(hostile_program(name))
+    assert {name, f"x{name}", f"v{name}", f"f32[1] @s{name}"} <= set(words(drawing))
+    assert len(as_graph(drawing)) == 4
+    assert any(tooltip.startswith(f"%{name}: ") for tooltip in tooltips(drawing))
+    assert drawing.png
+
+
+def test_what_xml_cannot_hold_is_replaced():
+    """Control characters are shown as unknown ones, and a newline breaks the line."""
+    shown = words(draw(hostile_program("bell\x07\x00\ud800 \x1b[0m\nnext")))
+    assert "bell\ufffd\ufffd\ufffd \ufffd[0m" in shown and "next" in shown
+
+
+def test_very_long_texts_are_cut():
+    """A name or an argument list of any length is cut: Graphviz reads no string of over 16,384 characters."""
+    drawing = draw(hostile_program("n" * 20_000))
+    assert max(map(len, words(drawing))) <= 80
+
+
+def test_the_same_text_whatever_the_hash_seed():
+    """The DOT text is the same in every process."""
+    script = (
+        "from tests.test_draw import TWO_GROUPS; from graphalias import *; from graphalias.draw import draw;"
+        "p = parse(TWO_GROUPS); print(draw(p, insert_update_aliases(p)).dot)"
+    )
+    texts = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"},
+            capture_output=True, text=True, check=True,
+        ).stdout
+        for seed in ("0", "1", "2")
+    }  # fmt: skip
+    assert len(texts) == 1
+
+
+def chains(count):
+    """Return a program of many independent inputs, each written in place and read."""
+    inputs = [f"%x{i}: f32[2] @s{i} o{i} = input()" for i in range(count)]
+    writes = [f"%add__{i}: f32[2] @s{i} o{i} = aten.add_.Tensor(%x{i}!, 1) reads(%x{i})" for i in range(count)]
+    return parse("\n".join([*inputs, *writes, "output()"]))
+
+
+def test_large_programs_are_folded():
+    """Beyond the limit the first operations are drawn with their inputs, and the rest is one node that counts them."""
+    program = chains(1000)
+    drawing = draw(program, limit=10)
+    names = ids_by_name(drawing)
+    assert {"x0", "add__0", "x4", "add__4", "output"} <= names.keys() and not names.keys() & {"x5", "add__5"}
+    assert len(as_graph(drawing)) == 12
+    assert "… 1990 more" in words(drawing)
+    assert "1000 hazards" in words(drawing)
+    assert len(as_graph(draw(program, insert_update_aliases(program)))) == 2 * 402
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2, 5])
+def test_any_limit_draws_the_output(limit, before):
+    """Even a limit of none leaves the output and the node of the rest."""
+    assert "output" in ids_by_name(draw(before, limit=limit))
+
+
+def test_files_by_suffix(tmp_path, before):
+    """The suffix says what is written; ``draw(path=)`` saves too."""
+    drawing = draw(before, path=tmp_path / "a.svg")
+    drawing.save(tmp_path / "a.PNG")
+    drawing.save(str(tmp_path / "a.dot"))
+    assert (tmp_path / "a.svg").read_text(encoding="utf-8") == drawing.svg
+    assert (tmp_path / "a.PNG").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert (tmp_path / "a.dot").read_text(encoding="utf-8") == drawing.dot
+
+
+@pytest.mark.parametrize("path", ["a.pdf", "a", "svg", "a.svg.gz"])
+def test_other_suffixes_are_refused(tmp_path, before, path):
+    """Any other suffix is an error that names the path and the choices, and nothing is written."""
+    for save in (draw(before).save, lambda path: draw(before, path=path)):
+        with pytest.raises(GraphAliasError, match=rf"{path}'\n.*\.svg, \.png or \.dot"):
+            save(tmp_path / path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_programs_are_drawn(before):
+    """What is no program is refused, with what makes one."""
+    for arguments in ((print,), (before, "after")):
+        with pytest.raises(GraphAliasError, match=r"takes a Program, not \w+\n.*graphalias\.capture"):
+            draw(*arguments)
+
+
+def test_without_pygraphviz(before, monkeypatch):
+    """Without pygraphviz the error says what to install, and the DOT text is there all the same."""
+    monkeypatch.setitem(sys.modules, "pygraphviz", None)
+    drawing = draw(before)
+    assert drawing.dot.startswith("digraph")
+    with pytest.raises(GraphAliasError, match=r"pip install 'pygraphviz"):
+        drawing.svg  # noqa: B018
+
+
+def test_notebooks_show_the_picture(before):
+    """A drawing and a program are shown as SVG in a notebook, with text for who can't see it."""
+    drawing = draw(before)
+    bundle = drawing._repr_mimebundle_()
+    assert bundle["image/svg+xml"] == drawing._repr_svg_() == drawing.svg
+    assert bundle["text/plain"] == repr(drawing)
+    assert before._repr_mimebundle_() == {"text/plain": str(before), "image/svg+xml": drawing.svg}
+
+
+def test_drawing_leaves_the_programs(before, after):
+    """Drawing changes neither program."""
+    texts = str(before), str(after)
+    draw(before, after)
+    assert (str(before), str(after)) == texts
+
+
+def test_the_legend_explains_what_is_drawn_only(before):
+    """The legend has a line for what is in the drawing, and none for what isn't."""
+    pure = parse(f"%x: f32[2] @s0 obj0 = {CONSTANT}()\noutput(%x)")
+    assert words(draw(pure))[0] == "data"
+    assert not any("order only" in word for word in words(draw(before)))
+    assert any("hazard: order missing" in word for word in words(draw(before)))
+    assert isinstance(draw(before), Drawing)
