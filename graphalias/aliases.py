@@ -416,6 +416,9 @@ def eliminate_dead_operations(program: Program) -> Program:
         program.graph, filter_edge=lambda before, after: program.graph.edges[before, after]["reason"] != WAR
     )
     live = nx.ancestors(keeping, OUTPUT) | {OUTPUT}
+    for operation in reversed(program.operations):  # a joining node keeps nothing alive, but joins what is
+        if operation.target == UPDATE_ALIASES and not operation.operands:
+            live |= {operation.name} if not live.isdisjoint(program.graph.successors(operation.name)) else set()
     return program.replace_operations(_without_dead(program, live))
 
 
