@@ -32,6 +32,7 @@ class GraphAliasError(RuntimeError):
     def __init__(
         self, message: str, *, node: str | None = None, location: str | None = None, hint: str | None = None
     ) -> None:
+        self.message = message
         self.node = node
         self.location = location
         self.hint = hint

@@ -77,7 +77,9 @@ class Handles:
             self._put_storage(fake, self.new_storage("local"), 0)
         known = self._newest.get(id(fake))
         storage, shift_bytes = self._storages[storage_key(fake)]
-        value = _value(name, geometry_of(fake), fake, storage, shift_bytes, known.object if known else self.new_object())
+        value = _value(
+            name, geometry_of(fake), fake, storage, shift_bytes, known.object if known else self.new_object()
+        )
         self._newest[id(fake)] = value
         self._alive.append(fake)
         return value

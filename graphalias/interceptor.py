@@ -1,5 +1,6 @@
 """Sees the calls of PyTorch functions before they are dispatched: real tensors are swapped for fakes, and what the
-dispatcher would never see is recorded or refused."""
+dispatcher would never see is recorded or refused.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from graphalias.errors import GraphAliasError
+from graphalias.errors import CaptureError
 from graphalias.recorder import Recorder
 from graphalias.torch_private import map_tensors
 
@@ -34,47 +35,54 @@ class Interceptor(TorchFunctionMode):
         super().__init__()
         self.recorder = recorder
 
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
         kwargs = kwargs or {}
-        self._refuse(func, args, kwargs)
-        given: list[int] = []
-
-        def swap(tensor: torch.Tensor) -> torch.Tensor:
-            fake = self.recorder.fake_of(tensor)
-            if fake is not tensor:
-                given.append(id(fake))
-            return fake
-
-        if func is not torch.ops.aten.lift_fresh.default:
-            args, kwargs = map_tensors(swap, (tuple(args), kwargs))
-        if func == T.data.__set__:  # type: ignore[attr-defined]
-            return self.recorder.set_data(*args)
-        try:
-            result = func(*args, **kwargs)
-        except GraphAliasError:
-            raise
-        except Exception as error:
-            self.recorder.note_refusal(error)
-            raise
+        self.recorder.new_call()
+        with self.recorder.located():
+            self._refuse(func, args, kwargs)
+            given: list[int] = []
+            if func is not torch.ops.aten.lift_fresh.default:
+                args, kwargs = map_tensors(lambda tensor: self._swap(tensor, given), (tuple(args), kwargs))
+            if func == T.data.__set__:  # type: ignore[attr-defined]
+                return self.recorder.set_data(*args)
+            try:
+                result = func(*args, **kwargs)
+            except CaptureError:
+                raise
+            except Exception as error:
+                self.recorder.note_refusal(error)
+                raise
         # The function that wrote ``w.add_(1) is w`` must find it true.
         return self.recorder.constants.real_of(result) if id(result) in given else result
+
+    def _swap(self, tensor: torch.Tensor, given: list[int]) -> torch.Tensor:
+        fake = self.recorder.constants.fake_of(tensor)
+        if fake is not tensor:
+            given.append(id(fake))
+        return fake
 
     def _refuse(self, func: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         what = _look_up(_VALUES, func)
         if what:
-            raise self.recorder.fail(f"{what}: it happens once, while capturing", hint="do it outside the function")
+            raise CaptureError(
+                f"can't capture {what}: it happens once, while capturing", hint="do it outside the captured function"
+            )
         what = _look_up(_GRADIENTS, func)
         if what or (func == T.grad.__get__ and self._has_grad(args[0])):  # type: ignore[attr-defined]
-            raise self.recorder.fail(f"{what or 'reading .grad'}: a program computes values only", hint="pass gradients")
-        if _sets_requires_grad(func, args, kwargs) and self._is_outside(args[0]):
-            raise self.recorder.fail("a change of requires_grad of an input or constant", hint="change it before the call")
+            raise CaptureError(
+                f"can't capture {what or 'reading .grad'}: a program computes values only",
+                hint="pass the gradients as arguments",
+            )
+        if _sets_requires_grad(func, args, kwargs) and self._outside(args[0]) is not None:
+            raise CaptureError(
+                "can't capture a change of requires_grad of an input or constant", hint="change it before the call"
+            )
 
     def _outside(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        fake = self.recorder.fake_of(tensor)
+        fake = self.recorder.constants.fake_of(tensor)
         return self.recorder.constants.real_of(fake) if self.recorder.constants.is_outside(fake) else None
-
-    def _is_outside(self, tensor: torch.Tensor) -> bool:
-        return self._outside(tensor) is not None
 
     def _has_grad(self, tensor: torch.Tensor) -> bool:
         real = self._outside(tensor)

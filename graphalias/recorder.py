@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
+from graphalias.arguments import Arguments, call_without_generators, flatten_results
 from graphalias.constants import Constants
-from graphalias.effects import WORLD, Effects, Operand, effects_of, operands_of
+from graphalias.effects import Effects, Operand, effects_of, operands_of, tensors_in
 from graphalias.errors import CaptureError
-from graphalias.graph import INPUT, Operation, Storage, Symbol, Value
+from graphalias.graph import Operation, Value
 from graphalias.handles import Handles
 from graphalias.location import user_location
-from graphalias.memory import DTYPE_NAMES, geometry_of
+from graphalias.memory import geometry_of
 from graphalias.probe import refuse_what_eager_refuses
+from graphalias.states import States
 from graphalias.torch_private import (
     DATA_DEPENDENT,
     NO_FAKE_KERNEL,
-    FakeTensorMode,
+    OpOverload,
     TorchDispatchMode,
     decompose,
     forget_values,
     is_composite,
     map_tensors,
 )
-
-_SYMBOLS: dict[type, str] = {torch.device: "device", torch.layout: "layout", torch.memory_format: "memory_format"}
 
 
 class Recorder(TorchDispatchMode):
@@ -36,55 +37,61 @@ class Recorder(TorchDispatchMode):
     ----------
     operations : list of Operation
         What was recorded, without inputs, states and constants.
-    states : list of Operation
-        The input nodes of the states touched, in order of first need.
+    autograd_made : set of str
+        Operations that may be views autograd made for itself.
     failure : CaptureError or None
         The first thing that can't be captured. The function may have swallowed it, so it is kept.
     refusal : Exception or None
         The last error torch itself raised, and ``refusal_location`` where.
     """
 
-    def __init__(self, fake_mode: FakeTensorMode, handles: Handles, constants: Constants) -> None:
+    def __init__(self, handles: Handles, constants: Constants) -> None:
         super().__init__()
         self.handles, self.constants = handles, constants
-        self.fake_mode = fake_mode
+        self.arguments = Arguments(handles)
+        self.states = States(handles, self.arguments)
         self.operations: list[Operation] = []
-        self.states: list[Operation] = []
-        self.opaque: dict[str, Any] = {}
         self.autograd_made: set[str] = set()
         self.failure: CaptureError | None = None
         self.refusal: Exception | None = None
         self.refusal_location: str | None = None
-        self._newest_state: dict[str, Value] = {}
+        self._factory_result: torch.Tensor | None = None
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        if not isinstance(func, torch._ops.OpOverload):
-            raise self.fail(f"higher-order operator {func}", hint="write the loop or branch in Python")
-        if func.namespace == "prim":  # asks for the device of a tensor, computes nothing
-            return func(*args, **kwargs)
-        if func is torch.ops.aten.lift_fresh.default:
-            return self._lift(args[0])
-        args, kwargs = map_tensors(self.fake_of, (tuple(args), kwargs))
-        if is_composite(func):
-            with self:
-                return decompose(func, args, kwargs)
-        return self._record(func, args, kwargs)
+        with self.located():
+            if not isinstance(func, OpOverload):
+                raise CaptureError(f"can't capture {func}, which takes functions", hint="write the loop in Python")
+            if func.namespace == "prim":  # asks for the device of a tensor, computes nothing
+                return func(*args, **kwargs)
+            if func is torch.ops.aten.lift_fresh.default:
+                return self._lift(args[0])
+            if func is torch.ops.aten.detach.default and args[0] is self._factory_result:
+                return args[0]  # Note [Factories]
+            args, kwargs = map_tensors(self.constants.fake_of, (tuple(args), kwargs))
+            if is_composite(func):
+                with self:
+                    return decompose(func, args, kwargs)
+            return self._record(func, args, kwargs)
 
-    def fail(self, message: str, *, hint: str | None = None) -> CaptureError:
-        """Return the error to raise for something that can't be captured; the capture fails even if it is caught."""
-        error = CaptureError(f"can't capture {message}", location=user_location(), hint=hint)
-        self.failure = self.failure or error
-        return error
+    def new_call(self) -> None:
+        """Say that the function calls PyTorch again.
 
-    def fake_of(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the fake that stands for a tensor: a real one met here becomes a constant."""
+        Note [Factories]: the Python binding of ``torch.empty`` detaches what the dispatcher gave it, so every factory
+        would be two operations. A detach of a factory's result inside the same call is that one.
+        """
+        self._factory_result = None
+
+    @contextlib.contextmanager
+    def located(self) -> Iterator[None]:
+        """Give a CaptureError the user's line, and keep the first: the function may swallow it."""
         try:
-            return self.constants.fake_of(tensor)
+            yield
         except CaptureError as error:
-            error.location = error.location or user_location()
+            if error.location is None and error is not self.failure:
+                error = CaptureError(error.message, location=user_location(), hint=error.hint)
             self.failure = self.failure or error
-            raise
+            raise error from error.__cause__
 
     def note_refusal(self, error: Exception) -> None:
         """Keep an error torch raised: eager raises it too, so the function may catch it."""
@@ -93,19 +100,11 @@ class Recorder(TorchDispatchMode):
 
     def set_data(self, target: torch.Tensor, source: torch.Tensor) -> None:
         """Record ``target.data = source``, which the dispatcher never sees."""
-        operands = [Operand(tensor, "", False, False, False) for tensor in (target, source)]
-        before = (self.value_of(target), self.value_of(source))
+        values = (self.arguments.value_of(target), self.arguments.value_of(source))
         torch.Tensor.data.__set__(target, source)  # type: ignore[attr-defined]
         forget_values([target, source])
-        name = self.handles.names.fresh("set_data")
-        self._append(name, "graphalias.set_data", before, {}, operands, (target,), Effects(reshapes=(0,)))
-
-    def value_of(self, fake: torch.Tensor) -> Value:
-        """Return the newest handle of a fake tensor."""
-        value = self.handles.newest(fake)
-        if value is None:
-            raise self.fail("a tensor that no operation of the program made", hint="make it with PyTorch operations")
-        return value
+        call = Recorded("set_data", "graphalias.set_data", values, {}, (target, source))
+        self._append(call, Effects(reshapes=(0,)), (target,))
 
     def _lift(self, tensor: torch.Tensor) -> Any:
         """A literal is a fresh tensor in every run; memory of numpy's is that memory."""
@@ -114,161 +113,92 @@ class Recorder(TorchDispatchMode):
         fake = self.constants.fake_of(tensor, is_literal=True)
         if self.constants.is_foreign(tensor):
             return self._record(torch.ops.aten.alias.default, (fake,), {})
-        # The fake mode remembers the value of a literal it lifts, so that shapes made from it stay known.
+        # The fake mode remembers the value of a small literal it lifts, so that what is made from it stays known.
         made = torch.ops.aten.lift_fresh.default(tensor)
-        name = self.handles.names.fresh("lift_fresh_copy")
-        operand = Operand(fake, "self", False, False, False)
-        self._append(
-            name, "aten.lift_fresh_copy.default", (self.value_of(fake),), {}, [operand], made, Effects(reads=(0,))
-        )
+        values = (self.arguments.value_of(fake),)
+        call = Recorded("lift_fresh_copy", "aten.lift_fresh_copy.default", values, {}, (fake,))
+        self._append(call, Effects(reads=(0,)), made)
         return made
 
     def _record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         operands = operands_of(func, args, kwargs)
         before = [geometry_of(operand.tensor) for operand in operands]
-        shown_args = tuple(self._show(argument) for argument in args)
-        shown_kwargs = {key: self._show(argument) for key, argument in kwargs.items()}
+        shown = (
+            tuple(self.arguments.show(argument) for argument in args),
+            {key: self.arguments.show(argument) for key, argument in kwargs.items()},
+        )
         result = self._call(func, args, kwargs, operands)
         leaves = flatten_results(result)
-        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        results = list(tensors_in(leaves))
         after = [geometry_of(operand.tensor) for operand in operands]
-        effects = effects_of(func, operands, before, after, {geometry_of(tensor).storage for tensor in tensors})
-        if not tensors and leaves and not effects.writes and not effects.reshapes:
-            return self._plain(func, result, leaves)
-        self._check_results(func, leaves, operands, effects)
+        effects = effects_of(func, operands, before, after, {geometry_of(tensor).storage for tensor in results})
+        _check_results(func, leaves, operands, effects)
+        if leaves and not results and not effects.writes and None not in leaves:
+            return result  # numbers known from shapes, or from a literal's value: nothing to run
         if effects.reshapes:
             forget_values([operand.tensor for operand in operands])
-        name = self.handles.names.fresh(func._schema.name.split("::")[1])
-        states = self._touched(effects, (args, kwargs), tensors or [operand.tensor for operand in operands])
-        self._append(name, str(func), shown_args, shown_kwargs, operands, result, effects, states)
+        call = Recorded(func._schema.name.split("::")[1], str(func), *shown, [operand.tensor for operand in operands])
+        states = self.states.touched(effects, [*args, *kwargs.values()], [*results, *call.tensors])
+        self._append(call, effects, result, states)
+        self._factory_result = result if not operands and isinstance(result, torch.Tensor) else None
         return result
 
     def _call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Operand]) -> Any:
-        # Fakes draw nothing, and some shape rules don't take a generator.
-        plain_args = tuple(None if isinstance(item, torch.Generator) else item for item in args)
-        plain_kwargs = {key: None if isinstance(item, torch.Generator) else item for key, item in kwargs.items()}
+        plain_args, plain_kwargs = call_without_generators(args, kwargs)
         try:
             refuse_what_eager_refuses(func, args, kwargs, operands)
             return func(*plain_args, **plain_kwargs)
         except DATA_DEPENDENT as error:
-            hint = "compute with tensors instead (torch.where, masked_fill), or call it outside the captured function"
-            raise self.fail(f"{func}: what it returns depends on the values of tensors", hint=hint) from error
+            raise CaptureError(
+                f"can't capture {func}: what it returns depends on the values of tensors",
+                hint="compute with tensors (torch.where, masked_fill), or call it outside the captured function",
+            ) from error
         except NO_FAKE_KERNEL as error:
-            raise self.fail(f"{func}: it has no shape rule", hint="add one with torch.library.register_fake") from error
-        except CaptureError:
-            raise
+            raise CaptureError(
+                f"can't capture {func}: it has no shape rule", hint="add one with torch.library.register_fake"
+            ) from error
         except Exception as error:
             self.note_refusal(error)
             raise
 
-    def _plain(self, func: Any, result: Any, leaves: Sequence[Any]) -> Any:
-        """Return a result without tensors: known from shapes, or from a literal's value, so it is no operation."""
-        if all(isinstance(leaf, (bool, int, float, complex, type(None))) for leaf in leaves):
-            return result
-        raise self.fail(f"{func}: it returns {type(leaves[0]).__name__}, expected tensors")
-
-    def _check_results(
-        self, func: Any, leaves: Sequence[Any], operands: Sequence[Operand], effects: Effects
-    ) -> None:
-        for leaf in leaves:
-            if not isinstance(leaf, (torch.Tensor, bool, int, float, complex, type(None))):
-                raise self.fail(f"{func}: it returns {type(leaf).__name__}, expected tensors")
-        for position in effects.reshapes:
-            if not any(leaf is operands[position].tensor for leaf in leaves):
-                raise self.fail(
-                    f"{func}: it changes the size, stride or storage of {operands[position].name!r} without returning it",
-                    hint="give the tensor its final size first",
-                )
-
-    def _touched(self, effects: Effects, call: Any, tensors: Sequence[torch.Tensor]) -> tuple[str, ...]:
-        states = []
-        if effects.is_random:
-            states.append(self._random_state(call, tensors))
-        if effects.is_worldly:
-            states.append(WORLD)
-        return tuple(states)
-
-    def _random_state(self, call: Any, tensors: Sequence[torch.Tensor]) -> str:
-        generators = [item for part in (call[0], call[1].values()) for item in part if isinstance(item, torch.Generator)]
-        device = tensors[0].device if tensors else torch.device("cpu")
-        if not generators or generators[0] is _default_generator(generators[0].device):
-            return f"rng:{generators[0].device if generators else device}"
-        return f"rng:{self._opaque_name(generators[0])}"
-
-    def _newest_state_of(self, state: str) -> Value:
-        if state not in self._newest_state:
-            name = self.handles.names.fresh(state)
-            value = Value(name, "state", (), Storage(state, "input"), self.handles.new_object())
-            self.states.append(Operation(name, INPUT, results=(value,)))
-            self._newest_state[state] = value
-        return self._newest_state[state]
-
-    def _append(
-        self,
-        name: str,
-        target: str,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        operands: Sequence[Operand],
-        result: Any,
-        effects: Effects,
-        states: Sequence[str] = (),
-    ) -> None:
-        leaves = flatten_results(result)
-        is_single = sum(isinstance(leaf, torch.Tensor) for leaf in leaves) == 1
-        results: list[Value | None] = []
-        for index, leaf in enumerate(leaves):
-            is_tensor = isinstance(leaf, torch.Tensor)
-            results.append(self.handles.handle(leaf, name if is_single else f"{name}.{index}") if is_tensor else None)
-        state_operands = tuple(self._newest_state_of(state) for state in states)
-        for state, value in zip(states, state_operands, strict=True):
-            newer = Value(f"{name}.{value.storage.name.replace(':', '_')}", "state", (), value.storage, value.object)
-            results.append(newer)
-            self._newest_state[state] = newer
-        if torch.is_grad_enabled() and any(operand.tensor.requires_grad for operand in operands):
+    def _append(self, call: Recorded, effects: Effects, result: Any, states: tuple[Value, ...] = ()) -> None:
+        """Add an operation; its results become the newest handles of their objects."""
+        name = self.handles.names.fresh(call.base_name)
+        results = [*self._handles_of(flatten_results(result), name), *(self.states.advance(s, name) for s in states)]
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in call.tensors):
             self.autograd_made.add(name)
-        self.operations.append(
-            Operation(
-                name, target, args, kwargs, tuple(results), effects.reads, effects.writes, effects.reshapes,
-                state_operands, location=user_location(),
-            )  # fmt: skip
+        positions = (effects.reads, effects.writes, effects.reshapes)
+        operation = Operation(
+            name, call.target, call.args, call.kwargs, tuple(results), *positions, states, location=user_location()
         )
+        self.operations.append(operation)
 
-    def _show(self, argument: Any) -> Any:
-        """Return an argument as the program shows it: handles, numbers, strings, lists, Symbols."""
-        if isinstance(argument, torch.Tensor):
-            return self.value_of(argument)
-        if isinstance(argument, (list, tuple)):
-            return [self._show(item) for item in argument]
-        if argument is None or type(argument) in (bool, int, float, complex, str):
-            return argument
-        if isinstance(argument, torch.dtype):
-            if argument not in DTYPE_NAMES:
-                raise self.fail(f"{argument}", hint="use a dtype of a plain strided tensor")
-            return Symbol("dtype", DTYPE_NAMES[argument])
-        if type(argument) in _SYMBOLS:
-            return Symbol(_SYMBOLS[type(argument)], str(argument).removeprefix("torch."))
-        if isinstance(argument, (torch.SymInt, torch.SymFloat, torch.SymBool, torch.UntypedStorage)):
-            raise self.fail(f"an argument of type {type(argument).__name__}", hint="pass a number or a tensor")
-        return Symbol("opaque", self._opaque_name(argument))
-
-    def _opaque_name(self, thing: Any) -> str:
-        for key, known in self.opaque.items():
-            if known is thing:
-                return key.removeprefix("opaque:")
-        name = self.handles.names.fresh(f"{type(thing).__name__.lower()}_1")
-        self.opaque[f"opaque:{name}"] = thing
-        return name
+    def _handles_of(self, leaves: Sequence[Any], name: str) -> list[Value | None]:
+        is_single = sum(isinstance(leaf, torch.Tensor) for leaf in leaves) == 1
+        return [
+            self.handles.handle(leaf, name if is_single else f"{name}.{index}")
+            if isinstance(leaf, torch.Tensor) else None
+            for index, leaf in enumerate(leaves)
+        ]  # fmt: skip
 
 
-def flatten_results(result: Any) -> list[Any]:
-    """Return what an operator returned, flattened: tensors, None, and numbers known from shapes."""
-    if isinstance(result, (list, tuple)):
-        return [leaf for item in result for leaf in flatten_results(item)]
-    return [result]
+def _check_results(func: Any, leaves: Sequence[Any], operands: Sequence[Operand], effects: Effects) -> None:
+    for leaf in leaves:
+        if not isinstance(leaf, (torch.Tensor, bool, int, float, complex, type(None))):
+            raise CaptureError(f"can't capture {func}: expected tensors as results, found {type(leaf).__name__}")
+    for position in effects.reshapes:
+        if not any(leaf is operands[position].tensor for leaf in leaves):
+            raise CaptureError(
+                f"can't capture {func}: it changes the geometry of {operands[position].name!r} without returning it",
+                hint="give the tensor its final size first",
+            )
 
 
-def _default_generator(device: torch.device) -> torch.Generator:
-    if device.type == "cuda":
-        return torch.cuda.default_generators[device.index or 0]
-    return torch.default_generator
+class Recorded(NamedTuple):
+    """A call as the program shows it, before its results are known."""
+
+    base_name: str
+    target: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    tensors: Sequence[torch.Tensor]

@@ -1,0 +1,173 @@
+"""PyTorch program -> Program: the function runs once on fake tensors, and what it does is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from graphalias.call import Call, Inputs, read_call
+from graphalias.constants import Constants
+from graphalias.errors import CaptureError
+from graphalias.graph import OUTPUT, Operation, Program, Value
+from graphalias.guards import guards_of
+from graphalias.handles import Handles
+from graphalias.interceptor import Interceptor
+from graphalias.recorder import Recorder
+from graphalias.signature import Signature, is_plain
+from graphalias.torch_private import FakeTensorMode, flatten, holds_fake, quiet_fakes
+
+
+def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
+    """Return the program a function runs on these arguments, with its in-place operations and views as they are.
+
+    Parameters
+    ----------
+    fn : callable
+        A function, ``nn.Module``, ``fx.GraphModule`` or ``torch.export.ExportedProgram``.
+    *args, **kwargs
+        What to call it with: any pytree of tensors, numbers and other values. None of them is touched.
+
+    Returns
+    -------
+    Program
+        Tensors among the arguments, and a module's parameters and buffers, are inputs; tensors the function closes
+        over are constants: the very tensors. Nothing is inserted, nothing made functional.
+
+    Raises
+    ------
+    CaptureError
+        If the program depends on values of tensors, changes Python state, uses what can't be represented, or if
+        eager PyTorch refuses it.
+
+    Examples
+    --------
+    >>> import torch
+    >>> def step(x):
+    ...     return x.add_(1).t()
+    >>> program = capture(step, torch.ones(2, 3))
+    >>> [operation.target for operation in program.operations]
+    ['input', 'aten.add_.Tensor', 'aten.t.default', 'output']
+    """
+    if isinstance(fn, torch.export.ExportedProgram):
+        fn = fn.module()
+    call = read_call(fn, args, kwargs)
+    program = trace(call, merged=frozenset())
+    merged = _to_merge(call, program)
+    if merged:
+        program = trace(call, merged=merged)
+    return program
+
+
+def trace(call: Call, *, merged: Collection[int]) -> Program:
+    """Run a call on fakes and return what it did.
+
+    Parameters
+    ----------
+    call : Call
+    merged : collection of int
+        Ids of the tensors that are passed more than once and are one input. Others are an input for each time.
+    """
+    fake_mode, handles = FakeTensorMode(), Handles()
+    constants = Constants(fake_mode, handles)
+    recorder = Recorder(handles, constants)
+    inputs = Inputs(call, constants, handles, merged)
+    try:
+        leaves, out_spec = _run(call, inputs, fake_mode, recorder)
+    except Exception as error:
+        failure = recorder.failure or _refused(recorder, error)
+        if failure is None or failure is error:
+            raise
+        raise failure from error
+    finally:
+        changed = constants.restore()
+    if recorder.failure:  # the function caught it
+        raise recorder.failure
+    if changed:
+        raise CaptureError(f"the function changed {', '.join(changed)} while it was captured; they are restored")
+    return _program(call, inputs, recorder, leaves, out_spec)
+
+
+def _run(call: Call, inputs: Inputs, fake_mode: FakeTensorMode, recorder: Recorder) -> tuple[list[Any], Any]:
+    args, kwargs = inputs.arguments(call.in_spec)
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with quiet_fakes(), torch.random.fork_rng(devices=devices):
+        with fake_mode, recorder, Interceptor(recorder):
+            returned = call.fn(*args, **kwargs)
+        leaves, out_spec = flatten(returned)
+        # A tensor the function only closed over and returned is met here.
+        return [
+            recorder.constants.fake_of(leaf) if isinstance(leaf, torch.Tensor) else leaf for _, leaf in leaves
+        ], out_spec
+
+
+def _program(call: Call, inputs: Inputs, recorder: Recorder, leaves: Sequence[Any], out_spec: Any) -> Program:
+    constants = recorder.constants
+    outputs = tuple(_output(recorder, leaf) for leaf in leaves)
+    operations = [*constants.inputs, *recorder.states.inputs, *constants.operations, *_used(recorder, outputs)]
+    operations.append(Operation(OUTPUT, OUTPUT, outputs))
+    tensors = [*call.tensors, *constants.bindings.values(), *leaves]
+    requires_grad = any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
+    signature = Signature(
+        call.in_spec, tuple(inputs.leaves), inputs.specs, call.module, inputs.module_tensors, out_spec, requires_grad,
+        *guards_of(operations, inputs.specs, constants.bindings), constants.bindings,
+    )  # fmt: skip
+    bindings = {**constants.bindings, **recorder.arguments.opaque}
+    name = getattr(call.fn, "__name__", type(call.fn).__name__)
+    return Program(operations, bindings=bindings, signature=signature, name=name)
+
+
+def _refused(recorder: Recorder, error: Exception) -> CaptureError | None:
+    """Return the error for what torch itself refuses; the function's own errors stay what they are."""
+    if error is not recorder.refusal:
+        return None
+    return CaptureError(
+        f"eager PyTorch refuses this: {type(error).__name__}: {error}", location=recorder.refusal_location
+    )
+
+
+def _output(recorder: Recorder, leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return recorder.arguments.value_of(leaf)
+    if is_plain(leaf) and not isinstance(leaf, slice):
+        return recorder.arguments.show(leaf)
+    if holds_fake(leaf):
+        raise CaptureError(
+            f"the function returned a {type(leaf).__name__} that holds tensors: expected tuples, lists, dicts and "
+            "registered pytree nodes",
+            hint="return a tuple, or register it with torch.utils._pytree.register_dataclass",
+        )
+    return recorder.arguments.show(leaf)
+
+
+def _used(recorder: Recorder, outputs: Iterable[Any]) -> list[Operation]:
+    """Return the operations without the views autograd made for itself and nothing uses.
+
+    Saving a result for the backward pass makes one. Whatever reads, writes or draws stays, used or not.
+    """
+    used = {value.name for value in outputs if isinstance(value, Value)}
+    kept: list[Operation] = []
+    for operation in reversed(recorder.operations):
+        is_used = any(result is not None and result.name in used for result in operation.results)
+        if not is_used and operation.name in recorder.autograd_made and not any(operation.effects):
+            continue
+        used.update(value.name for value in operation.operands)
+        kept.append(operation)
+    return kept[::-1]
+
+
+def _to_merge(call: Call, program: Program) -> frozenset[int]:
+    """Return the ids of tensors passed more than once whose bytes or geometry the program writes.
+
+    Only then does it matter that they are one: a program that writes neither fits every sharing of its inputs.
+    """
+    operations = program.operations
+    written = {operand.storage.name for op in operations for operand in op.written}
+    written |= {op.operands[i].object for op in operations for i in op.reshapes}
+    ids = [id(tensor) for tensor in call.tensors]
+    values = [value for value in program.inputs if not value.is_state]
+    return frozenset(
+        key for key, value in zip(ids, values, strict=True)
+        if ids.count(key) > 1 and (value.storage.name in written or value.object in written)
+    )  # fmt: skip

@@ -1,0 +1,143 @@
+"""Which memory tensors lie on: names of dtypes, a tensor's geometry, and real storages that overlap."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+
+from graphalias.errors import CaptureError
+from graphalias.torch_private import is_wrapped, storage_key
+
+DTYPE_NAMES: dict[torch.dtype, str] = {
+    torch.bool: "bool", torch.uint8: "u8", torch.uint16: "u16", torch.uint32: "u32", torch.uint64: "u64",
+    torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",
+    torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
+    torch.complex32: "c32", torch.complex64: "c64", torch.complex128: "c128",
+    torch.float8_e4m3fn: "f8e4m3fn", torch.float8_e4m3fnuz: "f8e4m3fnuz", torch.float8_e5m2: "f8e5m2",
+    torch.float8_e5m2fnuz: "f8e5m2fnuz", torch.float8_e8m0fnu: "f8e8m0fnu",
+}  # fmt: skip
+
+DTYPES: dict[str, torch.dtype] = {name: dtype for dtype, name in DTYPE_NAMES.items()}
+
+
+class Geometry(NamedTuple):
+    """How a tensor object sees memory. ``storage`` identifies the allocation only while it lives."""
+
+    storage: int
+    offset: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    conj: bool
+    neg: bool
+
+
+def geometry_of(tensor: torch.Tensor) -> Geometry:
+    """Return how a tensor, real or fake, sees memory."""
+    return Geometry(
+        storage_key(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype,
+        tensor.is_conj(), tensor.is_neg(),
+    )  # fmt: skip
+
+
+def why_unsupported(tensor: torch.Tensor) -> str | None:
+    """Return what about a real tensor can't be captured, or None."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return f"a {type(tensor).__name__}, a subclass of Tensor"
+    if is_wrapped(tensor):
+        return "a tensor inside torch.func or functionalization"
+    if tensor.layout is not torch.strided:
+        return f"a tensor of layout {tensor.layout}"
+    if tensor.is_quantized:
+        return "a quantized tensor"
+    if tensor.device.type == "meta":
+        return "a meta tensor, which has no memory"
+    if tensor.dtype not in DTYPE_NAMES:
+        return f"a tensor of {tensor.dtype}"
+    return None
+
+
+def extent_bytes(shape: Iterable[int], stride: Iterable[int], itemsize: int) -> int:
+    """Return the bytes from a tensor's first element to the end of its last.
+
+    >>> extent_bytes((2, 3), (4, 1), 4)
+    28
+    >>> extent_bytes((2, 0), (4, 1), 4)
+    0
+    """
+    shape = tuple(shape)
+    if math.prod(shape) == 0:
+        return 0
+    return (sum((size - 1) * step for size, step in zip(shape, stride, strict=True)) + 1) * itemsize
+
+
+class Block(NamedTuple):
+    """The memory of one real storage: device, first address and end."""
+
+    device: str
+    start: int
+    end: int
+
+    def meets(self, other: Block) -> bool:
+        """Whether the two share a byte."""
+        return self.device == other.device and self.start < other.end and other.start < self.end
+
+
+def block_of(tensor: torch.Tensor) -> Block:
+    """Return the memory of a real tensor's whole storage."""
+    storage = tensor.untyped_storage()
+    return Block(str(tensor.device), storage.data_ptr(), storage.data_ptr() + storage.nbytes())
+
+
+class RealMemory:
+    """Groups real storages that overlap: numpy arrays and dlpack give several storages over one memory.
+
+    Examples
+    --------
+    >>> memory, x = RealMemory(), torch.zeros(4)
+    >>> memory.place(x), memory.place(x[1:]), memory.place(torch.zeros(2))
+    ((0, 0), (0, 0), (1, 0))
+    """
+
+    def __init__(self) -> None:
+        self._places: dict[int, tuple[int, int]] = {}  # storage key -> (group, shift in bytes)
+        self._blocks: list[tuple[Block, int, int]] = []
+        self._starts: list[int] = []
+        self._alive: list[Any] = []  # keys are addresses: a freed storage's could come back as another's
+
+    def place(self, tensor: torch.Tensor) -> tuple[int, int]:
+        """Return a number for the memory a real tensor lies on, and where in it its storage starts, in bytes."""
+        key = storage_key(tensor)
+        if key not in self._places:
+            self._alive.append(tensor.untyped_storage())
+            self._places[key] = self._new_place(block_of(tensor))
+        group, shift = self._places[key]
+        if shift % tensor.element_size():
+            raise CaptureError(
+                f"a {tensor.dtype} tensor starts {shift} bytes into another's memory: expected a multiple of "
+                f"{tensor.element_size()}",
+                hint="copy it first",
+            )
+        return group, shift
+
+    def place_all(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Place many at once: in order of address, so that one that bridges two others finds them one group."""
+        for tensor in sorted(tensors, key=lambda tensor: (block_of(tensor).start, -block_of(tensor).end)):
+            self.place(tensor)
+
+    def _new_place(self, block: Block) -> tuple[int, int]:
+        met = [(group, start) for other, group, start in self._blocks if block.meets(other)]
+        groups = {group for group, _ in met}
+        if len(groups) > 1:
+            raise CaptureError(
+                "a closed-over tensor joins two memories that were apart when they were first used",
+                hint="pass it as an argument",
+            )
+        if not met:
+            self._starts.append(block.start)
+        group = groups.pop() if groups else len(self._starts) - 1
+        self._blocks.append((block, group, block.start))
+        return group, block.start - self._starts[group]

@@ -1,0 +1,269 @@
+"""How a call's arguments become a program's inputs, and its outputs what the function returned."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from graphalias.errors import ExecutorError
+from graphalias.memory import extent_bytes, why_unsupported
+from graphalias.torch_private import flatten, unflatten
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """What a tensor must be like to be an input. ``offset`` is its own storage offset."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    device: torch.device
+    conj: bool
+    neg: bool
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> TensorSpec:
+        """Return what a real tensor is like."""
+        return cls(
+            tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.device,
+            tensor.is_conj(), tensor.is_neg(),
+        )  # fmt: skip
+
+    def difference(self, tensor: torch.Tensor) -> str | None:
+        """Return what is expected and found where a tensor does not fit, or None."""
+        found = TensorSpec.of(tensor)
+        for name in self.__dataclass_fields__:
+            if getattr(self, name) != getattr(found, name):
+                return f"{name}: expected {getattr(self, name)}, found {getattr(found, name)}"
+        return None
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One leaf of the arguments: a tensor for an input, or a value that must stay the same.
+
+    Parameters
+    ----------
+    label : str
+        How messages name it: ``x``, ``params.0``.
+    input : str or None
+        The input it is, or None for a value.
+    value : object
+        What was passed, where it is no tensor.
+    """
+
+    label: str
+    input: str | None = None
+    value: Any = None
+
+    def accepts(self, found: Any) -> bool:
+        """Whether a value is the one the program was captured for: equal, or the same object where it is not plain."""
+        if is_plain(self.value):
+            return type(found) is type(self.value) and (found == self.value or repr(found) == repr(self.value))
+        return found is self.value
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is compared by equality."""
+    plain = (
+        bool,
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        type(None),
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        enum.Enum,
+        slice,
+    )
+    return isinstance(value, (*plain, torch.memory_format, torch.Size))
+
+
+@dataclass(frozen=True)
+class Member:
+    """An input or constant on a written storage: where its storage's first byte would be, from its own address."""
+
+    name: str
+    shift_bytes: int
+
+
+@dataclass(frozen=True)
+class WrittenStorage:
+    """A storage the program writes: what lies on it, and the bytes it may touch, relative to its start."""
+
+    name: str
+    members: tuple[Member, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How to call a captured program from PyTorch.
+
+    Parameters
+    ----------
+    in_spec, out_spec : object
+        Structure of ``(args, kwargs)`` and of what the function returned.
+    leaves : tuple of Leaf
+        Of the arguments, in order.
+    inputs : dict
+        What the tensor of each input must be like, by input name.
+    module, module_tensors
+        The module and ``{input name: qualified name}``: read again at each call.
+    requires_grad : bool
+        Whether an input, a constant or an output requires grad: a program computes values only.
+    written : tuple of WrittenStorage
+        Whose sharing is guarded.
+    reshaped : frozenset of str
+        Inputs whose object's geometry the program changes: no other argument may be that object.
+    constants : dict
+        The constants, by name.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from graphalias.capture import capture
+    >>> program = capture(lambda x, n: (x.mul_(n), n), torch.ones(2), 3)
+    >>> sorted(program.signature.bind((torch.zeros(2), 3), {}))
+    ['x']
+    >>> program.signature.bind((torch.zeros(3), 3), {})
+    Traceback (most recent call last):
+    ...
+    graphalias.errors.ExecutorError: argument x does not fit the program: shape: expected (2,), found (3,)
+    """
+
+    in_spec: Any
+    leaves: tuple[Leaf, ...]
+    inputs: Mapping[str, TensorSpec]
+    module: torch.nn.Module | None = None
+    module_tensors: Mapping[str, str] = field(default_factory=dict)
+    out_spec: Any = None
+    requires_grad: bool = False
+    written: tuple[WrittenStorage, ...] = ()
+    reshaped: frozenset[str] = frozenset()
+    constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Return the tensor of each input that is no state.
+
+        Raises
+        ------
+        ExecutorError
+            If the arguments do not fit the program. Nothing has been touched then.
+        """
+        leaves, spec = flatten((tuple(args), dict(kwargs)))
+        if spec != self.in_spec:
+            raise ExecutorError(f"the arguments' structure does not fit: expected {self.in_spec}, found {spec}")
+        found: dict[str, torch.Tensor] = {}
+        for leaf, (_, value) in zip(self.leaves, leaves, strict=True):
+            self._bind_leaf(leaf, value, found)
+        for name, qualified_name in self.module_tensors.items():
+            tensor = module_tensor(self.module, qualified_name)
+            self._check_tensor(name, qualified_name, tensor)
+            if found.setdefault(name, tensor) is not tensor:
+                raise ExecutorError(f"argument {name} is another tensor than the module's {qualified_name}")
+        self._check_identity(found)
+        self._check_sharing(found)
+        return found
+
+    def rebuild(self, leaves: Sequence[Any]) -> Any:
+        """Return what the function returned, from the leaves of the program's outputs."""
+        return unflatten(leaves, self.out_spec)
+
+    def _bind_leaf(self, leaf: Leaf, value: Any, found: dict[str, torch.Tensor]) -> None:
+        if leaf.input is None:
+            if not leaf.accepts(value):
+                raise ExecutorError(f"argument {leaf.label}: expected {leaf.value!r}, found {value!r}")
+            return
+        self._check_tensor(leaf.input, leaf.label, value)
+        if found.setdefault(leaf.input, value) is not value:
+            raise ExecutorError(f"argument {leaf.label}: expected the same tensor as argument {leaf.input}")
+
+    def _check_tensor(self, name: str, label: str, value: Any) -> None:
+        if not isinstance(value, torch.Tensor):
+            raise ExecutorError(f"argument {label}: expected a tensor, found {type(value).__name__}")
+        reason = why_unsupported(value)
+        if reason:
+            raise ExecutorError(f"argument {label}: expected a plain tensor, found {reason}")
+        difference = self.inputs[name].difference(value)
+        if difference:
+            raise ExecutorError(f"argument {label} does not fit the program: {difference}")
+
+    def _check_identity(self, found: Mapping[str, torch.Tensor]) -> None:
+        everything = {**found, **self.constants}
+        for name in self.reshaped:
+            others = [other for other, tensor in everything.items() if tensor is everything[name] and other != name]
+            if others:
+                raise ExecutorError(
+                    f"arguments {name} and {others[0]} are the same tensor, which the program gives another geometry: "
+                    "expected different ones"
+                )
+
+    def _check_sharing(self, found: Mapping[str, torch.Tensor]) -> None:
+        everything = {**found, **self.constants}
+        for storage in self.written:
+            starts = {
+                member.name: everything[member.name].data_ptr() - member.shift_bytes
+                for member in storage.members if everything[member.name].numel()
+            }  # fmt: skip
+            if len(set(starts.values())) > 1:
+                raise ExecutorError(
+                    f"arguments {', '.join(starts)} shared memory when the program was captured: expected the same "
+                    "distances between them"
+                )
+            if starts:
+                self._check_strangers(storage, next(iter(starts.values())), everything)
+
+    def _check_strangers(self, storage: WrittenStorage, base: int, everything: Mapping[str, torch.Tensor]) -> None:
+        members = {member.name for member in storage.members}
+        device = everything[next(iter(members))].device
+        for name, tensor in everything.items():
+            if name in members or tensor.device != device:
+                continue
+            start = tensor.data_ptr()
+            end = start + extent_bytes(tensor.shape, tensor.stride(), tensor.element_size())
+            if start < base + storage.end and base + storage.start < end:
+                raise ExecutorError(
+                    f"argument {name} shares memory with {', '.join(sorted(members))}, which the program writes: "
+                    "expected memory of its own",
+                    hint="capture again with these arguments",
+                )
+
+
+def module_tensor(module: torch.nn.Module | None, qualified_name: str) -> Any:
+    """Return a module's parameter or buffer as it is now."""
+    owner: Any = module
+    *path, last = qualified_name.split(".")
+    for part in path:
+        owner = getattr(owner, part)
+    return getattr(owner, last)
+
+
+def argument_labels(function: Any, args: Sequence[Any], paths: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Return a name for each leaf of ``(args, kwargs)``: the parameter's, and the path inside it.
+
+    >>> argument_labels(lambda x, *rest: None, (1, 2, [3]), [(0, 0), (0, 1), (0, 2, 0), (1, "key")])
+    ['x', 'rest.0', 'rest.1.0', 'key']
+    """
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    names = []
+    for parameter in parameters:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            names += [f"{parameter.name}.{i}" for i in range(len(args) - len(names))]
+        elif parameter.kind is not parameter.KEYWORD_ONLY:
+            names.append(parameter.name)
+    names += [f"arg{i}" for i in range(len(names), len(args))]
+    return [".".join(map(str, (names[path[1]] if path[0] == 0 else path[1], *path[2:]))) for path in paths]
