@@ -5,7 +5,9 @@ pygraphviz renders: its wheel carries Graphviz, so no ``dot`` is needed on the m
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import threading
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +16,9 @@ from typing import Any
 from graphalias.dot import print_dot
 from graphalias.errors import GraphAliasError
 from graphalias.graph import Program
+
+#: A bitmap of more takes over ten seconds, or is more than Cairo can hold.
+MOST_PIXELS, MOST_PIXELS_A_SIDE = 40_000_000, 32_000
 
 # Graphviz keeps global state: two threads may not lay out at once.
 _graphviz = threading.Lock()
@@ -38,8 +43,10 @@ class Drawing:
 
     @cached_property
     def png(self) -> bytes:
-        """The drawing as PNG."""
-        return self._render("png", "-Gdpi=144")
+        """The drawing as PNG: twice the size of the SVG on the screen, less where that would be enormous."""
+        width, height = (float(size) for size in re.findall(r'="([\d.]+)pt"', self.svg)[:2])
+        scale = min(2.0, math.sqrt(MOST_PIXELS / (width * height)), MOST_PIXELS_A_SIDE / max(width, height))
+        return self._render("png", f"-Gdpi={72 * scale:.1f}")
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the drawing, as what the path's suffix says.

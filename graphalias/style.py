@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import math
 import re
+import textwrap
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, Operation, Program, Symbol, Value, map_values
@@ -90,8 +91,8 @@ def _node_label(operation: Operation, colours: Colours, ink: str, quiet: str) ->
     if operation.target in SOURCES:
         return label(name, (f"{operation.target} {types}", 9, quiet, ""))
     place = re.split(r"[/\\]", operation.location or "")[-1]
-    call = cut(print_call(operation), 44)
-    return label(name, (call, 10, ink, ""), (types, 9, quiet, ""), (place, 9, QUIET, "i"))
+    calls = textwrap.wrap(print_call(operation), 44, max_lines=2, placeholder=" …", break_on_hyphens=False)
+    return label(name, *((call, 10, ink, "") for call in calls), (types, 9, quiet, ""), (place, 9, QUIET, "i"))
 
 
 def print_short_type(value: Value, colours: Colours) -> str:

@@ -118,6 +118,16 @@ def test_labels_say_what_an_operation_is(before):
     assert {"program", "2 hazards"} <= set(shown)
 
 
+def test_long_calls_take_two_lines():
+    """A call that does not fit a line goes on in a second, so that a written operand is seen; then it is cut."""
+    inputs = "".join(f"%long_name_{i}: f32[2] @s{i} o{i} = input()\n" for i in range(9))
+    operands = ", ".join(f"%long_name_{i}{'!' * (i == 3)}" for i in range(9))
+    shown = words(draw(parse(f"{inputs}%f: f32[2] @s3 o3 = mine.f({operands})\noutput()")))
+    first = shown.index("f") + 1
+    assert shown[first] == "mine.f(long_name_0, long_name_1,"
+    assert "long_name_3!" in shown[first + 1] and shown[first + 1].endswith("…")
+
+
 def test_hazards_are_red_dashed_and_named(before):
     """A hazard is an arrow of its own, from the operation that must run first, with its kind."""
     look = arrow(draw(before), "add__1", "sin_1")
@@ -300,6 +310,14 @@ def test_large_programs_are_folded():
     assert "… 1990 more" in words(drawing)
     assert "1000 hazards" in words(drawing)
     assert len(as_graph(draw(program, insert_update_aliases(program)))) == 2 * 402
+
+
+def test_pictures_of_large_programs_stay_handy(before):
+    """A PNG has twice the SVG's pixels, unless those would be too many."""
+    for program, least, most in ((before, 100_000, 3_000_000), (chains(190), 1_000_000, 40_500_000)):
+        header = draw(program).png[16:24]
+        width, height = int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "big")
+        assert least < width * height < most and max(width, height) <= 32_100
 
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 5])
