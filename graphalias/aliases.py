@@ -75,16 +75,29 @@ class _Names:
     """The newest names of one object, and what they carry.
 
     ``producer`` is the operation that resulted in the newest name for the bytes, `update_aliases` on it set aside.
-    ``carried`` are operations known to run before that name. ``writers_until`` and ``readers_until`` are times: every
-    writer (reader) of these bytes from before is carried too, and need not be looked at again.
+    ``carried`` are operations known to run before that name, ``alive`` those of them that it also keeps alive (by an
+    edge that is not WAR). ``writers_until`` and ``readers_until`` are times: every writer (reader) of these bytes from
+    before is carried too, and need not be looked at again.
     """
 
     bytes: Value
     geometry: Value
     producer: str
     carried: set[str]
+    alive: set[str]
     writers_until: int = 0
     readers_until: int = 0
+
+    @classmethod
+    def of(cls, value: Value, producer: str) -> _Names:
+        """Return the names of a new object."""
+        return cls(value, value, producer, {producer}, {producer})
+
+    def carry(self, operation: str, reason: str | None) -> None:
+        """Note that an operation runs before the newest name."""
+        self.carried.add(operation)
+        if reason != WAR:
+            self.alive.add(operation)
 
 
 @dataclass
@@ -105,7 +118,7 @@ class _Inserter:
         self.program = program
         self.ledger = Ledger(program, with_groups=True)
         self.names: dict[str, _Names] = {}
-        self.joined: dict[str, frozenset[str]] = {}
+        self.joined: dict[str, dict[str, str]] = {}
         self.producer: dict[str, Operation] = {}
         self.taken = set(program.graph)
         self.count = 0
@@ -124,7 +137,7 @@ class _Inserter:
 
     def _visit(self, operation: Operation, time: int) -> None:
         needs = self._needs(operation)
-        since = {name: need.names.readers_until for name, need in needs.items()}
+        since = {use: self._since(use, needs[use.object].names)[1] for use in self.ledger.uses.get(operation.name, ())}
         self._settle(needs, time)
         operation = operation.rename(lambda value: self._name_for(value, needs))
         self._append(operation)
@@ -143,10 +156,9 @@ class _Inserter:
             else:
                 need.touches_bytes, need.writes = True, need.writes or use.is_write
             for conflict in self._conflicts(use, need.names):
-                known = need.conflicts.get(conflict.operation)
-                is_new = known is None or known.reason == WAR
-                if is_new and not _is_within([conflict.operation], need.names.carried):
-                    need.conflicts[conflict.operation] = conflict  # a WAR edge keeps nothing alive: others come first
+                carried = need.names.carried if conflict.reason == WAR else need.names.alive
+                if not _is_within([conflict.operation], carried):
+                    _keep_strongest(need.conflicts, conflict)
         return needs
 
     def _conflicts(self, use: Use, names: _Names) -> Iterator[Conflict]:
@@ -154,7 +166,11 @@ class _Inserter:
         if is_geometry:  # the newest names follow the geometry's writers by themselves; only its readers are left
             yield from (c for c in self.ledger.conflicts(use) if use.is_write and c.reason == WAR)
         else:
-            yield from self.ledger.conflicts(use, names.writers_until, names.readers_until)
+            yield from self.ledger.conflicts(use, *self._since(use, names))
+
+    def _since(self, use: Use, names: _Names) -> tuple[int, int]:
+        """Return from when on writers and readers are to be looked at. Of other bytes than the name's, all are."""
+        return (names.writers_until, names.readers_until) if use.access == names.bytes.access else (0, 0)
 
     def _settle(self, needs: dict[str, _Need], time: int) -> None:
         """Insert the nodes that are needed before one operation, and note what the names then carry."""
@@ -184,13 +200,18 @@ class _Inserter:
         operands = tuple(need.names.bytes for need in members)
         names = [name] if len(members) == 1 else [f"{name}.{i}" for i in range(len(members))]
         results = tuple(replace(value, name=new) for value, new in zip(operands, names, strict=True))
+        conflicts: dict[str | Group, Conflict] = {}
+        for conflict in (conflict for need in members for conflict in need.conflicts.values()):
+            _keep_strongest(conflicts, conflict)
         self.pending[name] = tuple(
-            (c.operation, After("", c.reason, (c.access, operands[0].access))) for c in members[0].conflicts.values()
+            (c.operation, After("", c.reason, (c.access, operands[0].access))) for c in conflicts.values()
         )
         self._append(Operation(name, UPDATE_ALIASES, args=operands, results=results))
         for need, result in zip(members, results, strict=True):
             need.names.bytes = result
-            need.names.carried |= {c for c in need.conflicts if isinstance(c, str)}
+            for operation, conflict in conflicts.items():
+                if isinstance(operation, str):
+                    need.names.carry(operation, conflict.reason)
             self._advance(need, time)
 
     def _advance(self, need: _Need, time: int) -> None:
@@ -209,13 +230,13 @@ class _Inserter:
 
     def _name_result(self, operation: Operation, result: Value, need: _Need | None, time: int) -> None:
         if need is None:
-            self.names[result.object] = _Names(result, result, operation.name, {operation.name})
+            self.names[result.object] = _Names.of(result, operation.name)
             return
         names, bytes_before = need.names, need.names.bytes.access
         if not (need.reshapes or need.writes):
             return  # returned as it was: any name of it serves
         names.bytes, names.producer = result, operation.name
-        names.carried.add(operation.name)
+        names.carry(operation.name, None)
         if need.reshapes:
             names.geometry = result
         if result.access != bytes_before:
@@ -225,14 +246,19 @@ class _Inserter:
 
     def _pass_update_aliases(self, operation: Operation) -> None:
         """Keep a node that is there already: its results carry its ``after``."""
-        carried = frozenset().union(*({a.operation} | self.joined.get(a.operation, set()) for a in operation.after))
+        carried: dict[str, str] = {}
+        for after in operation.after:
+            for earlier, reason in (*self.joined.get(after.operation, {}).items(), (after.operation, after.reason)):
+                if carried.get(earlier, WAR) == WAR:
+                    carried[earlier] = reason
         self.joined[operation.name] = carried
         operation = operation.rename(lambda value: self.names[value.object].bytes)
         self._append(operation)
         for result in filter(None, operation.results):
             names = self.names[result.object]
             names.bytes = result
-            names.carried |= carried | {operation.name}
+            for earlier, reason in {**carried, operation.name: None}.items():
+                names.carry(earlier, reason)
 
     def _finish(self, output: Operation) -> None:
         """Order the output after the last writers of everything that outlives the program."""
@@ -251,6 +277,13 @@ class _Inserter:
         self.operations.append(operation)
         for result in filter(None, operation.results):
             self.producer[result.name] = operation
+
+
+def _keep_strongest(conflicts: dict[str | Group, Conflict], conflict: Conflict) -> None:
+    """Add a conflict. With one operation there may be two: a WAR edge keeps nothing alive, so the other is kept."""
+    known = conflicts.get(conflict.operation)
+    if known is None or known.reason == WAR:
+        conflicts[conflict.operation] = conflict
 
 
 def _is_within(conflicts: Iterable[str | Group], known: set[str]) -> bool:

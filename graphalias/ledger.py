@@ -102,12 +102,12 @@ class Ledger:
                         break
                     yield Conflict(reader, WAR, entry.access)
 
-    def record(self, operation: Operation, time: int, readers_since: dict[str, int] | None = None) -> None:
+    def record(self, operation: Operation, time: int, readers_since: dict[Use, int] | None = None) -> None:
         """Note what an operation at a time reads and writes. Times grow from call to call."""
         uses = sorted(self.uses[operation.name], key=lambda use: not use.is_write)
         for use in uses:
             if use.is_write:
-                self._forget_covered(use, readers_since.get(use.object, 0) if readers_since else 0)
+                self._forget_covered(use, readers_since[use] if readers_since else 0)
         for use in uses:
             entry = self._touch(use, time)
             if use.is_write:
