@@ -1,0 +1,231 @@
+"""jit: a function captured, ordered and lowered once for each kind of call, and guarded."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, overload
+from weakref import WeakKeyDictionary
+
+import torch
+
+from graphalias.aliases import eliminate_dead_operations, insert_update_aliases
+from graphalias.capture import capture
+from graphalias.errors import CaptureError, ExecutorError
+from graphalias.executors import resolve_executor
+from graphalias.executors.eager import values_only
+from graphalias.keys import call_key, requires_grad
+from graphalias.lower import Compiled, lower
+from graphalias.switch import is_disabled
+
+logger = logging.getLogger("graphalias")
+
+
+class CacheInfo(NamedTuple):
+    """Calls answered by a program that was there, calls that needed a new one, and programs kept."""
+
+    hits: int
+    misses: int
+    maxsize: int
+    currsize: int
+
+
+@overload
+def jit(fn: None = None, *, executor: str = ..., strict: bool = ..., cache_limit: int = ...) -> Callable[..., Any]: ...
+@overload
+def jit(fn: Callable[..., Any], *, executor: str = ..., strict: bool = ..., cache_limit: int = ...) -> Jitted: ...
+def jit(fn: Any = None, *, executor: str = "auto", strict: bool = False, cache_limit: int = 8) -> Any:
+    """Compile a function or module, on its first call and for each kind of arguments it is called with.
+
+    Parameters
+    ----------
+    fn : callable, optional
+        A function, method or ``nn.Module``. Without it, a decorator is returned.
+    executor : str
+        ``"eager"`` (one ATen call an operation), or ``"auto"``: the best one present.
+    strict : bool
+        Raise where a call can't be captured. Otherwise the original function is called, and a warning logged once.
+    cache_limit : int
+        Programs kept for this function. Beyond it one warning names the argument that keeps changing, and the
+        original function is called.
+
+    Returns
+    -------
+    Jitted
+        Called as the function is. ``cache_info()``, ``cache_clear()``.
+
+    Raises
+    ------
+    ExecutorError
+        When called: if an operation fails. Storages then hold what the operations before it wrote, as in eager PyTorch.
+    CaptureError
+        When called, with ``strict``: if the call can't be captured.
+
+    Notes
+    -----
+    Guarded are each tensor's type, dtype, shape, stride, storage offset, device, conj and neg bits, requires_grad,
+    is_inference; grad and inference mode, autocast, default dtype and device; other arguments' equality; a module's
+    ``training``; and which arguments share memory that the program writes. While gradients are recorded and a tensor
+    requires grad, the original function is called.
+
+    Examples
+    --------
+    >>> import torch, graphalias
+    >>> @graphalias.jit
+    ... def step(x):
+    ...     y = x + 1
+    ...     x.mul_(2)
+    ...     return y
+    >>> x = torch.ones(2)
+    >>> step(x), x
+    (tensor([2., 2.]), tensor([2., 2.]))
+    >>> step.cache_info()
+    CacheInfo(hits=0, misses=1, maxsize=8, currsize=1)
+    """
+    resolve_executor(executor)
+    if fn is None:
+        return functools.partial(jit, executor=executor, strict=strict, cache_limit=cache_limit)
+    return Jitted(fn, executor, strict, cache_limit)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One way to answer a kind of call: a program, or the original function (``compiled`` is None)."""
+
+    compiled: Compiled | None = None
+    is_under_autocast: bool = False
+
+    def fits(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | str:
+        """Return the tensor of each input, or why the arguments do not fit."""
+        if self.compiled is None:
+            return {}
+        try:
+            return self.compiled.program.signature.bind(args, kwargs)
+        except ExecutorError as error:
+            return str(error)
+
+    def run(self, tensors: Mapping[str, Any]) -> Any:
+        """Run the program."""
+        compiled = self.compiled
+        assert compiled is not None
+        arguments = [tensors[name] for name in compiled.inputs]
+        try:
+            if self.is_under_autocast:
+                with values_only():
+                    leaves = compiled.flat(*arguments)
+            else:
+                leaves = compiled.flat(*arguments)
+        except Exception as error:
+            raise compiled.explained(error) from error
+        return compiled.program.signature.rebuild(leaves)
+
+
+class Jitted:
+    """A compiled function or module; see `jit`."""
+
+    def __init__(self, fn: Callable[..., Any], executor: str, strict: bool, cache_limit: int) -> None:
+        functools.update_wrapper(self, fn, updated=())
+        self._fn, self._executor, self._strict, self._cache_limit = fn, executor, strict, cache_limit
+        self._label = getattr(fn, "__qualname__", type(fn).__name__)
+        self._lock = threading.RLock()
+        self._bound: WeakKeyDictionary[Any, Jitted] = WeakKeyDictionary()
+        self._said: set[str] = set()
+        self.cache_clear()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the compiled function."""
+        if is_disabled() or torch.compiler.is_compiling():
+            return self._fn(*args, **kwargs)
+        if torch.is_grad_enabled() and requires_grad(self._fn, args, kwargs):
+            self._say("autograd", "a tensor requires grad: the original function is called, so that gradients are right")
+            return self._fn(*args, **kwargs)
+        key = call_key(self._fn, args, kwargs)
+        for entry in self._entries.get(key, ()):
+            tensors = entry.fits(args, kwargs)
+            if not isinstance(tensors, str):
+                self._hits += 1
+                return self._fn(*args, **kwargs) if entry.compiled is None else entry.run(tensors)
+        entry = self._add_entry(key, args, kwargs)
+        return self._fn(*args, **kwargs) if entry.compiled is None else entry.run(entry.fits(args, kwargs))
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Return the compiled method of an instance."""
+        if instance is None:
+            return self
+        if instance not in self._bound:
+            bound = self._fn.__get__(instance, owner)
+            self._bound[instance] = Jitted(bound, self._executor, self._strict, self._cache_limit)
+        return self._bound[instance]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the function or module, such as ``eval``."""
+        if name == "_fn":
+            raise AttributeError(name)
+        return getattr(self._fn, name)
+
+    def __repr__(self) -> str:
+        return f"<graphalias.jit {self._label}>"
+
+    def cache_info(self) -> CacheInfo:
+        """Return how many calls hit, how many did not, and the programs kept."""
+        return CacheInfo(self._hits, self._misses, self._cache_limit, self._count)
+
+    def cache_clear(self) -> None:
+        """Forget every program."""
+        with self._lock:
+            self._entries: dict[Any, list[Entry]] = {}
+            self._hits = self._misses = 0
+
+    @property
+    def _count(self) -> int:
+        return sum(len(entries) for entries in self._entries.values())
+
+    def _add_entry(self, key: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Entry:
+        """Compile for this call, unless another thread just has."""
+        with self._lock:
+            reasons = []
+            for entry in self._entries.get(key, ()):
+                misfit = entry.fits(args, kwargs)
+                if not isinstance(misfit, str):
+                    return entry
+                reasons.append(misfit)
+            self._misses += 1
+            if self._count >= self._cache_limit:
+                self._say("cache_limit", f"{self._count} programs are kept, and {self._changing(key)}: from now on the "
+                          "original function is called for other arguments")  # fmt: skip
+                return Entry()
+            if self._count:
+                logger.info("%s: recompiling: %s", self._label, reasons[-1] if reasons else self._changing(key))
+            entry = self._compile(args, kwargs)
+            self._entries.setdefault(key, []).append(entry)
+            return entry
+
+    def _compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Entry:
+        try:
+            program = capture(self._fn, *args, **kwargs)
+        except CaptureError as error:
+            if self._strict:
+                raise
+            self._say(str(error), f"the original function is called: {error}")
+            return Entry()
+        if torch.is_grad_enabled() and program.signature.requires_grad:
+            self._say("autograd", "a result requires grad: the original function is called, so that gradients are right")
+            return Entry()
+        program = eliminate_dead_operations(insert_update_aliases(program))
+        is_under_autocast = any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
+        return Entry(lower(program, self._executor), is_under_autocast)
+
+    def _changing(self, key: Any) -> str:
+        """Return which part of the key differs from most of the programs kept."""
+        changed = Counter(label for other in self._entries for label in key.differences(other))
+        return f"{changed.most_common(1)[0][0]} changed" if changed else "the sharing of memory changed"
+
+    def _say(self, subject: str, message: str) -> None:
+        """Log a warning, once for each subject."""
+        if subject not in self._said:
+            self._said.add(subject)
+            logger.warning("%s: %s", self._label, message)
