@@ -9,9 +9,7 @@ import torch
 from graphalias.errors import CaptureError
 from graphalias.graph import Symbol, Value
 from graphalias.handles import Handles
-from graphalias.memory import DTYPE_NAMES
-
-_SYMBOLS: dict[type, str] = {torch.device: "device", torch.layout: "layout", torch.memory_format: "memory_format"}
+from graphalias.symbols import symbol_of
 
 
 class Arguments:
@@ -47,12 +45,11 @@ class Arguments:
             return [self.show(item) for item in argument]
         if argument is None or type(argument) in (bool, int, float, complex, str):
             return argument
+        symbol = symbol_of(argument)
+        if symbol is not None:
+            return symbol
         if isinstance(argument, torch.dtype):
-            if argument not in DTYPE_NAMES:
-                raise CaptureError(f"can't capture {argument}", hint="use a dtype of plain strided tensors")
-            return Symbol("dtype", DTYPE_NAMES[argument])
-        if type(argument) in _SYMBOLS:
-            return Symbol(_SYMBOLS[type(argument)], str(argument).removeprefix("torch."))
+            raise CaptureError(f"can't capture {argument}", hint="use a dtype of plain strided tensors")
         if isinstance(argument, (torch.SymInt, torch.SymFloat, torch.SymBool, torch.UntypedStorage)):
             raise CaptureError(
                 f"can't capture an argument of type {type(argument).__name__}", hint="pass a number or a tensor"

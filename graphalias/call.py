@@ -39,7 +39,7 @@ class Call:
 def read_call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
     """Take a call apart, refusing arguments of types a program can't hold."""
     found, spec = flatten((tuple(args), dict(kwargs)))
-    labels = argument_labels(fn, args, [path for path, _ in found])
+    labels = argument_labels(fn.forward if isinstance(fn, torch.nn.Module) else fn, args, [path for path, _ in found])
     for label, (_, value) in zip(labels, found, strict=True):
         reason = why_unsupported(value) if isinstance(value, torch.Tensor) else _why_no_argument(value)
         if reason:

@@ -10,6 +10,7 @@ import torch
 from graphalias.call import Call, Inputs, read_call
 from graphalias.constants import Constants
 from graphalias.errors import CaptureError
+from graphalias.frozen import PythonState
 from graphalias.graph import OUTPUT, Operation, Program, Value
 from graphalias.guards import guards_of
 from graphalias.handles import Handles
@@ -53,11 +54,14 @@ def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
     if isinstance(fn, torch.export.ExportedProgram):
         fn = fn.module()
     call = read_call(fn, args, kwargs)
-    program = trace(call, merged=frozenset())
-    merged = _to_merge(call, program)
-    if merged:
-        program = trace(call, merged=merged)
-    return program
+    state = PythonState([("", fn), *call.leaves])
+    try:
+        program = trace(call, merged=frozenset())
+        state.refuse_changes(lambda: trace(call, merged=frozenset()))
+        merged = _to_merge(call, program)
+        return trace(call, merged=merged) if merged else program
+    finally:
+        state.restore()
 
 
 def trace(call: Call, *, merged: Collection[int]) -> Program:
@@ -91,10 +95,11 @@ def trace(call: Call, *, merged: Collection[int]) -> Program:
 
 def _run(call: Call, inputs: Inputs, fake_mode: FakeTensorMode, recorder: Recorder) -> tuple[list[Any], Any]:
     args, kwargs = inputs.arguments(call.in_spec)
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    with quiet_fakes(), torch.random.fork_rng(devices=devices):
+    with quiet_fakes():
         with fake_mode, recorder, Interceptor(recorder):
             returned = call.fn(*args, **kwargs)
+        if recorder.constants.has_new_gradient():
+            raise CaptureError("can't capture a backward pass into .grad", hint="use torch.autograd.grad")
         leaves, out_spec = flatten(returned)
         # A tensor the function only closed over and returned is met here.
         return [
@@ -107,6 +112,7 @@ def _program(call: Call, inputs: Inputs, recorder: Recorder, leaves: Sequence[An
     outputs = tuple(_output(recorder, leaf) for leaf in leaves)
     operations = [*constants.inputs, *recorder.states.inputs, *constants.operations, *_used(recorder, outputs)]
     operations.append(Operation(OUTPUT, OUTPUT, outputs))
+    _refuse_lent_memory(constants.literal_storages, operations)
     tensors = [*call.tensors, *constants.bindings.values(), *leaves]
     requires_grad = any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
     signature = Signature(
@@ -125,6 +131,22 @@ def _refused(recorder: Recorder, error: Exception) -> CaptureError | None:
     return CaptureError(
         f"eager PyTorch refuses this: {type(error).__name__}: {error}", location=recorder.refusal_location
     )
+
+
+def _refuse_lent_memory(lent: Collection[str], operations: Sequence[Operation]) -> None:
+    """Refuse a write to an array that was made a tensor inside the function, or its return.
+
+    Whether another call would lend the same array can't be seen.
+    """
+    for operation in operations:
+        handles = operation.operands if operation.target == OUTPUT else operation.written
+        if any(handle.storage.name in lent for handle in handles):
+            raise CaptureError(
+                "can't capture a write to, or the return of, memory a numpy array lent inside the function",
+                node=operation.name,
+                location=operation.location,
+                hint="make the tensor outside the function, or copy the array with torch.tensor",
+            )
 
 
 def _output(recorder: Recorder, leaf: Any) -> Any:

@@ -13,6 +13,7 @@ from graphalias.memory import RealMemory, why_unsupported
 from graphalias.torch_private import (
     FakeTensor,
     FakeTensorMode,
+    is_wrapped,
     real_operations,
     set_version,
     storage_key,
@@ -43,6 +44,7 @@ class Constants:
         self._storages: dict[int, Storage] = {}
         self._fakes: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._reals: dict[int, torch.Tensor] = {}
+        self._gradients: dict[int, Any] = {}
         self._versions: list[tuple[torch.Tensor, int | None]] = []
         self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -59,7 +61,7 @@ class Constants:
 
     def fake_of(self, tensor: torch.Tensor, *, is_literal: bool = False) -> torch.Tensor:
         """Return the fake that stands for a tensor: itself if it is one; a real one not met before is a constant."""
-        if isinstance(tensor, FakeTensor):
+        if isinstance(tensor, FakeTensor) or is_wrapped(tensor):  # below torch.func's wrappers are fakes again
             return tensor
         if id(tensor) not in self._fakes:
             self._add_constant(tensor, is_literal)
@@ -76,6 +78,17 @@ class Constants:
     def is_foreign(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor's memory was lent by something else than torch: numpy, a buffer, dlpack."""
         return not tensor.untyped_storage().resizable()
+
+    def copy_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a real copy of a literal, for the fake mode to take as its value."""
+        with real_operations():
+            return tensor.clone()
+
+    def has_new_gradient(self) -> bool:
+        """Whether a backward pass added to the gradient of an input or constant."""
+        return any(
+            real.is_leaf and fake.grad is not self._gradients.get(id(fake)) for real, fake in self._fakes.values()
+        )
 
     def restore(self) -> list[str]:
         """Put every real tensor back as it was; return the names of the constants that had changed."""
@@ -115,6 +128,8 @@ class Constants:
         self._fakes[id(tensor)] = (tensor, fake)
         self._reals[id(fake)] = tensor
         self._versions.append((tensor, version_of(tensor)))
+        if tensor.is_leaf:
+            self._gradients[id(fake)] = fake.grad
 
     def _place(self, tensor: torch.Tensor, lifetime: str) -> tuple[Storage, int]:
         group, shift = self.memory.place(tensor)

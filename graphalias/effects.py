@@ -163,6 +163,11 @@ def is_random(operator: Any) -> bool:
     return takes_generator or torch.Tag.nondeterministic_seeded in operator.tags
 
 
+def is_factory(operator: Any) -> bool:
+    """Whether an operator makes tensors of given options: ``empty``, ``rand_like``, ``new_zeros``."""
+    return any(argument.name == "pin_memory" for argument in operator._schema.arguments)
+
+
 def is_worldly(operator: Any, operands: Sequence[Operand]) -> bool:
     """Whether an operator acts outside the program: neither results nor declared writes, or a collective."""
     is_for_nothing = not operator._schema.returns and not any(operand.is_written for operand in operands)

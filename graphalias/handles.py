@@ -9,7 +9,8 @@ import torch
 
 from graphalias.errors import CaptureError
 from graphalias.graph import Storage, Value
-from graphalias.memory import DTYPE_NAMES, Geometry, geometry_of
+from graphalias.memory import Geometry, geometry_of
+from graphalias.symbols import DTYPE_NAMES
 from graphalias.torch_private import storage_key
 
 

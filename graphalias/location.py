@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from types import FrameType
@@ -10,16 +9,18 @@ from types import FrameType
 import networkx
 import torch
 
-_NOT_THE_USER = tuple(
+_PACKAGES = tuple(
     os.path.dirname(os.path.abspath(file)) + os.sep for file in (torch.__file__, networkx.__file__, __file__)
 )
-_NOT_THE_USER_FILES = frozenset({contextlib.__file__})
+_STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 
 def is_user_frame(frame: FrameType) -> bool:
-    """Whether a frame runs the user's code: not torch's, not ours."""
+    """Whether a frame runs the user's code: not torch's, the standard library's or ours."""
     file = frame.f_code.co_filename
-    return not (file.startswith((*_NOT_THE_USER, "<frozen")) or file in _NOT_THE_USER_FILES)
+    is_standard = file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file
+    is_generated = file.startswith("<frozen") or file == "<string>"  # dataclasses, decorators of torch
+    return not (is_standard or is_generated or file.startswith(_PACKAGES))
 
 
 def describe(frame: FrameType, line: int | None = None) -> str:

@@ -1,4 +1,4 @@
-"""Which memory tensors lie on: names of dtypes, a tensor's geometry, and real storages that overlap."""
+"""Which memory tensors lie on: a tensor's geometry, and real storages that overlap."""
 
 from __future__ import annotations
 
@@ -9,18 +9,8 @@ from typing import Any, NamedTuple
 import torch
 
 from graphalias.errors import CaptureError
+from graphalias.symbols import DTYPE_NAMES
 from graphalias.torch_private import is_wrapped, storage_key
-
-DTYPE_NAMES: dict[torch.dtype, str] = {
-    torch.bool: "bool", torch.uint8: "u8", torch.uint16: "u16", torch.uint32: "u32", torch.uint64: "u64",
-    torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64",
-    torch.float16: "f16", torch.bfloat16: "bf16", torch.float32: "f32", torch.float64: "f64",
-    torch.complex32: "c32", torch.complex64: "c64", torch.complex128: "c128",
-    torch.float8_e4m3fn: "f8e4m3fn", torch.float8_e4m3fnuz: "f8e4m3fnuz", torch.float8_e5m2: "f8e5m2",
-    torch.float8_e5m2fnuz: "f8e5m2fnuz", torch.float8_e8m0fnu: "f8e8m0fnu",
-}  # fmt: skip
-
-DTYPES: dict[str, torch.dtype] = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 
 
 class Geometry(NamedTuple):

@@ -10,7 +10,7 @@ import torch
 
 from graphalias.arguments import Arguments, call_without_generators, flatten_results
 from graphalias.constants import Constants
-from graphalias.effects import Effects, Operand, effects_of, operands_of, tensors_in
+from graphalias.effects import Effects, Operand, effects_of, is_factory, operands_of, tensors_in
 from graphalias.errors import CaptureError
 from graphalias.graph import Operation, Value
 from graphalias.handles import Handles
@@ -27,6 +27,7 @@ from graphalias.torch_private import (
     forget_values,
     is_composite,
     map_tensors,
+    no_function_modes,
 )
 
 
@@ -59,7 +60,7 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
-        with self.located():
+        with self.located(), no_function_modes():
             if not isinstance(func, OpOverload):
                 raise CaptureError(f"can't capture {func}, which takes functions", hint="write the loop in Python")
             if func.namespace == "prim":  # asks for the device of a tensor, computes nothing
@@ -114,7 +115,7 @@ class Recorder(TorchDispatchMode):
         if self.constants.is_foreign(tensor):
             return self._record(torch.ops.aten.alias.default, (fake,), {})
         # The fake mode remembers the value of a small literal it lifts, so that what is made from it stays known.
-        made = torch.ops.aten.lift_fresh.default(tensor)
+        made = torch.ops.aten.lift_fresh.default(self.constants.copy_of(tensor))
         values = (self.arguments.value_of(fake),)
         call = Recorded("lift_fresh_copy", "aten.lift_fresh_copy.default", values, {}, (fake,))
         self._append(call, Effects(reads=(0,)), made)
@@ -140,7 +141,7 @@ class Recorder(TorchDispatchMode):
         call = Recorded(func._schema.name.split("::")[1], str(func), *shown, [operand.tensor for operand in operands])
         states = self.states.touched(effects, [*args, *kwargs.values()], [*results, *call.tensors])
         self._append(call, effects, result, states)
-        self._factory_result = result if not operands and isinstance(result, torch.Tensor) else None
+        self._factory_result = result if is_factory(func) else None
         return result
 
     def _call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Operand]) -> Any:

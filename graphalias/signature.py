@@ -259,7 +259,7 @@ def argument_labels(function: Any, args: Sequence[Any], paths: Sequence[tuple[An
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         parameters = []
-    names = []
+    names: list[str] = []
     for parameter in parameters:
         if parameter.kind is parameter.VAR_POSITIONAL:
             names += [f"{parameter.name}.{i}" for i in range(len(args) - len(names))]

@@ -39,6 +39,7 @@ __all__ = [
     "TorchDispatchMode",
     "decompose",
     "flatten",
+    "flatten_plain",
     "forget_values",
     "holds_fake",
     "is_composite",
@@ -46,6 +47,7 @@ __all__ = [
     "kept_generators",
     "map_tensors",
     "neg_view",
+    "no_function_modes",
     "quiet_fakes",
     "real_operations",
     "set_version",
@@ -106,6 +108,15 @@ def real_operations() -> Iterator[None]:
         yield
 
 
+def no_function_modes() -> contextlib.AbstractContextManager[Any]:
+    """Return a context in which Python calls of operators do not come back to function modes.
+
+    Why private: a call from C++ that no function mode saw (the backward pass, ``from_numpy``) reaches a dispatch mode
+    with the function modes still on, and the public switch is for subclasses only.
+    """
+    return torch._C.DisableTorchFunction()
+
+
 def is_wrapped(tensor: torch.Tensor) -> bool:
     """Whether ``torch.func`` or functionalization wraps the tensor. Why private: wrappers look like plain tensors."""
     return torch._C._functorch.is_functorch_wrapped_tensor(tensor) or torch._is_functional_tensor(tensor)
@@ -126,6 +137,11 @@ def flatten(tree: Any) -> tuple[list[tuple[tuple[Any, ...], Any]], Any]:
     """Return ``[(path, leaf), ...]`` and the structure. Each step of a path is a key, an index or an attribute."""
     leaves, spec = pytree.tree_flatten_with_path(tree)
     return [(tuple(_step(key) for key in path), leaf) for path, leaf in leaves], spec
+
+
+def flatten_plain(tree: Any) -> tuple[list[Any], Any]:
+    """Return the leaves and the structure, without paths."""
+    return pytree.tree_flatten(tree)
 
 
 def unflatten(leaves: Sequence[Any], spec: Any) -> Any:
