@@ -16,7 +16,10 @@ from graphalias.errors import (
 from graphalias.graph import Access, After, Operation, Program, Storage, Symbol, Value
 from graphalias.lower import Compiled, lower
 from graphalias.overlap import overlaps
+from graphalias.runtime import jit
+from graphalias.switch import disabled
 from graphalias.text import parse
+from graphalias.verify import Report, verify
 from graphalias.views import ViewGroup, find_view_groups
 
 __version__ = "0.1.0"
@@ -35,6 +38,7 @@ __all__ = [
     "Operation",
     "ParseError",
     "Program",
+    "Report",
     "Storage",
     "Symbol",
     "Value",
@@ -42,12 +46,15 @@ __all__ = [
     "ViewGroup",
     "capture",
     "check",
+    "disabled",
     "draw",
     "eliminate_dead_operations",
     "find_hazards",
     "find_view_groups",
     "insert_update_aliases",
+    "jit",
     "lower",
     "overlaps",
     "parse",
+    "verify",
 ]

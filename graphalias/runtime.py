@@ -141,7 +141,9 @@ class Jitted:
         if is_disabled() or torch.compiler.is_compiling():
             return self._fn(*args, **kwargs)
         if torch.is_grad_enabled() and requires_grad(self._fn, args, kwargs):
-            self._say("autograd", "a tensor requires grad: the original function is called, so that gradients are right")
+            self._say(
+                "autograd", "a tensor requires grad: the original function is called, so that gradients are right"
+            )
             return self._fn(*args, **kwargs)
         key = call_key(self._fn, args, kwargs)
         for entry in self._entries.get(key, ()):
@@ -213,7 +215,9 @@ class Jitted:
             self._say(str(error), f"the original function is called: {error}")
             return Entry()
         if torch.is_grad_enabled() and program.signature.requires_grad:
-            self._say("autograd", "a result requires grad: the original function is called, so that gradients are right")
+            self._say(
+                "autograd", "a result requires grad: the original function is called, so that gradients are right"
+            )
             return Entry()
         program = eliminate_dead_operations(insert_update_aliases(program))
         is_under_autocast = any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
