@@ -94,17 +94,26 @@ def trace(call: Call, *, merged: Collection[int]) -> Program:
 
 
 def _run(call: Call, inputs: Inputs, fake_mode: FakeTensorMode, recorder: Recorder) -> tuple[list[Any], Any]:
-    args, kwargs = inputs.arguments(call.in_spec)
+    args, kwargs = inputs.arguments()
     with quiet_fakes():
         with fake_mode, recorder, Interceptor(recorder):
             returned = call.fn(*args, **kwargs)
-        if recorder.constants.has_new_gradient():
-            raise CaptureError("can't capture a backward pass into .grad", hint="use torch.autograd.grad")
+        inputs.refuse_changed_containers((args, kwargs))
+        _refuse_changed_tensors(recorder.constants)
         leaves, out_spec = flatten(returned)
         # A tensor the function only closed over and returned is met here.
         return [
             recorder.constants.fake_of(leaf) if isinstance(leaf, torch.Tensor) else leaf for _, leaf in leaves
         ], out_spec
+
+
+def _refuse_changed_tensors(constants: Constants) -> None:
+    """Refuse what a function did to its tensors beside operations."""
+    if constants.has_new_gradient():
+        raise CaptureError("can't capture a backward pass into .grad", hint="use torch.autograd.grad")
+    attribute = constants.new_attribute()
+    if attribute:
+        raise CaptureError(f"can't capture a new attribute of a tensor: .{attribute}", hint="set it before the call")
 
 
 def _program(call: Call, inputs: Inputs, recorder: Recorder, leaves: Sequence[Any], out_spec: Any) -> Program:

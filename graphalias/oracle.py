@@ -52,8 +52,9 @@ class Scene:
             storage.copy_(self._bytes[key])
         with torch.no_grad():
             for name, tensor in self.tensors.items():
-                if _geometry(tensor) != _geometry(self._aliases[name]):
-                    tensor.data = self._aliases[name]
+                alias = self._aliases[name]
+                if _geometry(tensor) != _geometry(alias) or storage_key(tensor) != storage_key(alias):
+                    tensor.data = alias
         for generator, state in zip(self.generators, self._generator_states, strict=True):
             generator.set_state(state)
 

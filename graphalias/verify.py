@@ -97,21 +97,22 @@ def verify(fn: Callable[..., Any], *args: Any, orders: int = 20, executor: str =
     graphalias.errors.VerificationError: <lambda>: a topological order differs from eager PyTorch ...
     """
     if isinstance(fn, Program):
-        program, reference = fn, lambda: fn.run(*args, **kwargs)
-        hazards = len(find_hazards(program))
+        captured = program = lowered = fn
+        reference: Run = lambda: fn.run(*args, **kwargs)  # noqa: E731  # beside the other one
     else:
         captured = capture(fn, *args, **kwargs)
-        program, reference = insert_update_aliases(captured), lambda: fn(*args, **kwargs)
-        hazards = len(find_hazards(captured))
+        program = insert_update_aliases(captured)
+        lowered = eliminate_dead_operations(program)
+        reference = lambda: fn(*args, **kwargs)  # noqa: E731
     scene = scene_of(program, args, kwargs)
     expected, undetermined = _expected(scene, reference)
     tried = 0
     for order in topological_orders(program, orders):
         _compare_order(program, scene, expected, undetermined, order, args, kwargs)
         tried += 1
-    _compare_executor(program, executor, scene, expected, undetermined, args, kwargs)
+    _compare_executor(lowered, executor, scene, expected, undetermined, args, kwargs)
     error = type(expected.error).__name__ if expected.error else None
-    return Report(program, tried, executor, hazards, undetermined, error)
+    return Report(program, tried, executor, len(find_hazards(captured)), undetermined, error)
 
 
 def scene_of(program: Program, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Scene:
@@ -157,7 +158,7 @@ def _compare_executor(
     program: Program, executor: str, scene: Scene, expected: Seen, undetermined: Sequence[str],
     args: Sequence[Any], kwargs: Mapping[str, Any],
 ) -> None:  # fmt: skip
-    compiled = lower(eliminate_dead_operations(program), executor)
+    compiled = lower(program, executor)
     found = scene.watch(lambda: compiled(*args, **kwargs))
     lines = _different(expected, found, undetermined, exact=executor == "eager")
     if lines:
