@@ -96,7 +96,8 @@ def trace(call: Call, *, merged: Collection[int]) -> Program:
 def _run(call: Call, inputs: Inputs, fake_mode: FakeTensorMode, recorder: Recorder) -> tuple[list[Any], Any]:
     args, kwargs = inputs.arguments()
     with quiet_fakes():
-        with fake_mode, recorder, Interceptor(recorder):
+        # jitted functions called on the way are captured with the rest
+        with disabled(), fake_mode, recorder, Interceptor(recorder):
             returned = call.fn(*args, **kwargs)
         inputs.refuse_changed_containers((args, kwargs))
         _refuse_changed_tensors(recorder.constants)
