@@ -17,6 +17,7 @@ from graphalias.handles import Handles
 from graphalias.interceptor import Interceptor
 from graphalias.recorder import Recorder
 from graphalias.signature import Signature, is_plain
+from graphalias.switch import disabled
 from graphalias.torch_private import FakeTensorMode, flatten, holds_fake, quiet_fakes
 
 
