@@ -8,7 +8,11 @@ from __future__ import annotations
 import math
 import os
 import re
+import sys
+import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -74,7 +78,7 @@ class Drawing:
                 f"pygraphviz can't be imported: {error}",
                 hint="pip install 'pygraphviz>=2.0.4', whose wheel carries Graphviz; `.dot` needs neither",
             ) from error
-        with _graphviz:
+        with _graphviz, _without_font_warnings():
             return pygraphviz.AGraph(string=self.dot).draw(format=kind, prog="dot", args=options)
 
     def _repr_svg_(self) -> str:
@@ -85,6 +89,27 @@ class Drawing:
 
     def __repr__(self) -> str:
         return f"<Drawing: {len(self.dot)} characters of DOT>"
+
+
+@contextmanager
+def _without_font_warnings() -> Iterator[None]:
+    """Drop what fontconfig writes to the process's standard error, and nothing else.
+
+    The one in pygraphviz's wheel is older than the configuration of many systems, and complains of each new word in it.
+    """
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as written:
+        kept = os.dup(2)
+        os.dup2(written.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            written.seek(0)
+            rest = [line for line in written if not line.startswith(b"Fontconfig warning:")]
+            os.write(2, b"".join(rest))
 
 
 def draw(

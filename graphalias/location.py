@@ -12,15 +12,18 @@ import torch
 _PACKAGES = tuple(
     os.path.dirname(os.path.abspath(file)) + os.sep for file in (torch.__file__, networkx.__file__, __file__)
 )
+# The demo's programs lie in this package, and are shown as a user's would be.
+_EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "examples.py")
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 
 def is_user_frame(frame: FrameType) -> bool:
-    """Whether a frame runs the user's code: not torch's, the standard library's or ours."""
+    """Whether a frame runs the user's code, or an example's: not torch's, the standard library's or ours."""
     file = frame.f_code.co_filename
     is_standard = file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file
     is_generated = file.startswith("<frozen") or file == "<string>"  # dataclasses, decorators of torch
-    return not (is_standard or is_generated or file.startswith(_PACKAGES))
+    is_ours = file.startswith(_PACKAGES) and file != _EXAMPLES
+    return not (is_standard or is_generated or is_ours)
 
 
 def describe(frame: FrameType, line: int | None = None) -> str:

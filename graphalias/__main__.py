@@ -1,0 +1,189 @@
+"""The command line: ``python -m graphalias demo``, and the same for a program of one's own."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from rich.console import Console
+from rich.text import Text
+
+from graphalias.aliases import find_hazards, insert_update_aliases
+from graphalias.capture import capture
+from graphalias.demo import run_demo
+from graphalias.draw import draw
+from graphalias.errors import GraphAliasError, VerificationError
+from graphalias.example_inputs import make_inputs
+from graphalias.graph import UPDATE_ALIASES, Program
+from graphalias.location import describe, is_user_frame
+from graphalias.terminal import hazard_table, make_console, program_table
+from graphalias.user_code import load
+from graphalias.verify import verify
+
+FINE, WRONG, REFUSED = 0, 1, 2
+
+EPILOG = """\
+inputs, each with its own --input, in the order of the function's parameters:
+  f32[4,6]                      a tensor of random values (integers are below 4)
+  f32[4,6] stride(1,4)          not contiguous; also offset(2), device(cuda:0)
+  f32[8] @buf                   two inputs with the same @name share memory, here eight numbers
+  f32[4] offset(2) @buf         and four of them
+  f32[8] @buf x                 with the same @name and object, they are one tensor
+  [f32[4], f32[6]]              a list
+  3, 0.5, True, None, '"sum"'   Python literals
+  scale=2.0                     a keyword argument
+
+exit status: 0 fine, 1 not verified, 2 wrong usage, or a program that can't be captured
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit status.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The words after ``python -m graphalias``.
+
+    Returns
+    -------
+    int
+        0 fine, 1 not verified, 2 wrong usage or a program that can't be captured.
+    """
+    try:
+        options = _parser().parse_args(argv)
+    except SystemExit as stop:  # argparse has said why
+        return stop.code if isinstance(stop.code, int) else REFUSED
+    try:
+        status: int = options.command(make_console(), options)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # as in `| head`; what Python still flushes at its end goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FINE
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        _print_error(error, options)
+        return WRONG if isinstance(error, VerificationError) else REFUSED
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says where help is."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(REFUSED, f"{self.prog}: {message}\n  what to do: {self.prog} --help\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m graphalias", description="In-place operations and views as visible dependencies of a graph."
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="command")
+    demo = _add(commands, "demo", _demo, "capture, show, verify and draw some programs")
+    demo.add_argument("--out", type=Path, default=Path("graphalias-demo"), help="folder of the drawings (%(default)s)")
+    _add_own(commands, "hazards", _hazards, "show a program, and what some topological order would run wrongly")
+    own = _add_own(commands, "verify", _verify, "run random topological orders and an executor against eager PyTorch")
+    own.add_argument("--orders", type=int, default=20, help="how many random orders (%(default)s)")
+    own.add_argument("--executor", default="eager", help="what to lower the program to (%(default)s)")
+    own = _add_own(commands, "draw", _draw, "draw a program before and after insert_update_aliases")
+    own.add_argument("--out", type=Path, help="where to: a .svg, .png or .dot file (the function's name, .svg)")
+    own = _add_own(commands, "print", _print, "print a program in the text form that graphalias.parse reads")
+    own.add_argument("--after", action="store_true", help="the program after insert_update_aliases")
+    return parser
+
+
+def _add(commands: Any, name: str, command: Callable[..., int], about: str, **options: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=about, description=f"{about[0].upper()}{about[1:]}.", **options
+    )
+    parser.set_defaults(command=command)
+    parser.add_argument("--seed", type=int, default=0, help="of the values of inputs and parameters (%(default)s)")
+    parser.add_argument("--traceback", action="store_true", help="show where in the code an error came about")
+    return parser
+
+
+def _add_own(commands: Any, name: str, command: Callable[..., int], about: str) -> argparse.ArgumentParser:
+    parser = _add(commands, name, command, about, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target", metavar="module:function", help="or file.py:function; an nn.Module or its class too")
+    parser.add_argument("--input", "-i", action="append", default=[], dest="inputs", help="an argument, see below")
+    return parser
+
+
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+
+def _call(options: argparse.Namespace) -> Call:
+    args, kwargs = make_inputs(options.inputs, seed=options.seed)
+    return load(options.target, seed=options.seed), args, kwargs
+
+
+def _capture(options: argparse.Namespace) -> Program:
+    fn, args, kwargs = _call(options)
+    return capture(fn, *args, **kwargs)
+
+
+def _demo(console: Console, options: argparse.Namespace) -> int:
+    run_demo(console, options.out, seed=options.seed)
+    console.print("\nThe drawings are for a web browser. For a function of your own, with its example inputs:")
+    console.print("  python -m graphalias hazards model.py:step --input 'f32[4,4]'", markup=False)
+    return FINE
+
+
+def _hazards(console: Console, options: argparse.Namespace) -> int:
+    program = _capture(options)
+    console.print(program_table(program))
+    hazards = find_hazards(program)
+    console.print()
+    if not hazards:
+        console.print("no hazards: every topological order of this program gives what eager PyTorch gives")
+        return FINE
+    console.print(Text(f"{len(hazards)} hazard{'s' * (len(hazards) > 1)}", style="bold"))
+    console.print(hazard_table(hazards))
+    return FINE
+
+
+def _verify(console: Console, options: argparse.Namespace) -> int:
+    fn, args, kwargs = _call(options)
+    console.print(Text(str(verify(fn, *args, orders=options.orders, executor=options.executor, **kwargs))))
+    return FINE
+
+
+def _draw(console: Console, options: argparse.Namespace) -> int:
+    before = _capture(options)
+    after = insert_update_aliases(before)
+    path = options.out or Path(f"{options.target.rpartition(':')[2]}.svg")
+    draw(before, after, path=path)
+    count = sum(operation.target == UPDATE_ALIASES for operation in after.operations)
+    console.print(Text(f"drew {path}: {len(find_hazards(before))} hazards before, {count} update_aliases after"))
+    return FINE
+
+
+def _print(console: Console, options: argparse.Namespace) -> int:
+    program = _capture(options)
+    console.out(str(insert_update_aliases(program) if options.after else program), end="", highlight=False)
+    return FINE
+
+
+def _print_error(error: Exception, options: argparse.Namespace) -> None:
+    """Print an error without its traceback; of the user's own, which line raised it."""
+    if options.traceback:
+        traceback.print_exception(error)
+    text = str(error)
+    if not isinstance(error, GraphAliasError):
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_user_frame(frame)]
+        text = f"{type(error).__name__}: {text}" + (f"\n  from: {describe(frames[-1])}" if frames else "")
+        text += "\n  what to do: --traceback shows where it came about"
+    first, *rest = text.split("\n")
+    make_console(sys.stderr).print(
+        Text.assemble((f"error: {first}", "bold red"), "".join(f"\n{line}" for line in rest))
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""Programs and hazards on a terminal: in colour there, plain where the output goes elsewhere."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TextIO
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from graphalias.aliases import Hazard
+from graphalias.graph import OUTPUT, Operation, Program
+from graphalias.style import group_colours
+from graphalias.text import print_operation
+
+#: Where the output is no terminal, and the environment does not say how wide it is.
+PLAIN_WIDTH = 120
+
+#: What a program's text is coloured by; later ones win.
+_STYLES = (
+    (r"%[\w.:]+", "cyan"),
+    (r"aten\.[\w.]+", "bold"),
+    (r"update_aliases[\w.]*", "bold magenta"),
+    (r" (?:reads|states)\([^)]*\)", "dim"),
+    (r" after\([^)]*\)", "magenta"),
+    (r"(?<=\w)[!~]+(?=[,)\]])", "bold red"),
+)
+_REASON_STYLES = {"RAW": "bold red", "WAR": "bold yellow", "WAW": "bold magenta"}
+
+HOW_TO_READ = """\
+%y: f32[4] @s0 obj1 = aten.op(%x!, 2) reads(%x)    an operation, and the handle of the tensor it returns
+    f32[4]        data type and shape; stride(...) and offset(...) where they are not the default
+    @s0 obj1      the storage its bytes lie in, and the tensor object: views are other objects on the same storage
+    %x!           an operand that is written in place
+    after(a WAR)  has to wait for operation a, although no value passes: an ORDER edge
+A hazard is a pair of operations that some topological order runs the wrong way round:
+    RAW  read after write: the read may come too early    WAR  write after read: the write may come too early
+    WAW  write after write"""
+
+
+def make_console(file: TextIO | None = None) -> Console:
+    """Return a console for standard output, or for another file."""
+    file = sys.stdout if file is None else file
+    width = None if file.isatty() or "COLUMNS" in os.environ else PLAIN_WIDTH
+    return Console(file=file, width=width, highlight=False, soft_wrap=False)
+
+
+def program_table(program: Program, before: Program | None = None) -> Table:
+    """Return a program as a table of source lines and operations.
+
+    Parameters
+    ----------
+    program : Program
+    before : Program, optional
+        Another program, of which this one was made: what is as it was there is only counted.
+    """
+    known = {} if before is None else {operation.name: print_operation(operation) for operation in before.operations}
+    storages = group_colours([program])
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="dim")
+    table.add_column(overflow="fold")
+    for operations, is_new in _runs(program.operations, known):
+        if not is_new:
+            count = len(operations)
+            table.add_row("", Text(f"… {count} {'line' if count == 1 else 'lines'} as before", style="dim italic"))
+            continue
+        for operation in operations:
+            text, _, place = print_operation(operation).partition("  # ")
+            mark = "" if before is None else "~ " if operation.name in known else "+ "
+            table.add_row(place, _coloured(mark + text, {name: border for name, (_, border) in storages.items()}))
+    return table
+
+
+def _runs(operations: Sequence[Operation], known: dict[str, str]) -> Iterator[tuple[list[Operation], bool]]:
+    """Yield the operations in runs of those that are as they were and those that are not."""
+    run: list[Operation] = []
+    was_new = True
+    for operation in operations:
+        is_new = known.get(operation.name) != print_operation(operation)
+        if is_new != was_new and run:
+            yield run, was_new
+            run = []
+        run.append(operation)
+        was_new = is_new
+    yield run, was_new
+
+
+def _coloured(line: str, storages: dict[str, str]) -> Text:
+    text = Text(line)
+    for storage, colour in storages.items():
+        text.highlight_regex(rf"@{re.escape(storage)}(?!\w)", f"bold {colour}")
+    for pattern, style in _STYLES:
+        text.highlight_regex(pattern, style)
+    return text
+
+
+def hazard_table(hazards: Sequence[Hazard], *, most: int | None = None) -> Table:
+    """Return hazards as a table, each with the two lines of source it comes from; the first of them, or all."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    shown = hazards[:most]
+    for hazard in shown:
+        table.add_row(Text(hazard.reason, style=_REASON_STYLES[hazard.reason]), _sentence(hazard))
+        for name, location in zip((hazard.before, hazard.after), hazard.locations, strict=True):
+            table.add_row("", Text(f"  {_source(name, location)}", style="dim"))
+    if len(shown) < len(hazards):
+        table.add_row("", Text(f"… and {len(hazards) - len(shown)} more", style="dim italic"))
+    return table
+
+
+def _sentence(hazard: Hazard) -> Text:
+    place = hazard.accesses[0].place
+    later = "the output" if hazard.after == OUTPUT else f"%{hazard.after}"
+    return _coloured(f"%{hazard.before} must run before {later}, and no path joins them; both touch {place}", {})
+
+
+def _source(name: str, location: str | None) -> str:
+    """Return where an operation comes from, and the line of source that is there."""
+    if location is None:
+        return "what the caller sees afterwards" if name == OUTPUT else f"%{name}"
+    file, _, line = location.rpartition(":")
+    code = linecache.getline(file, int(line)).strip() if line.isdigit() else ""
+    return f"{os.path.basename(location)}  {code}".rstrip()
