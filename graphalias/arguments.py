@@ -10,6 +10,7 @@ from graphalias.errors import CaptureError
 from graphalias.graph import Symbol, Value
 from graphalias.handles import Handles
 from graphalias.symbols import symbol_of
+from graphalias.torch_private import is_same_generator
 
 
 class Arguments:
@@ -68,7 +69,8 @@ class Arguments:
     def opaque_name(self, thing: Any) -> str:
         """Return the name of an object that has no text; the same for the same object."""
         for key, known in self.opaque.items():
-            if known is thing:
+            is_generator = isinstance(thing, torch.Generator) and isinstance(known, torch.Generator)
+            if known is thing or (is_generator and is_same_generator(known, thing)):
                 return key.removeprefix("opaque:")
         name = self._handles.names.fresh(f"{type(thing).__name__.lower()}_1")
         self.opaque[f"opaque:{name}"] = thing

@@ -71,6 +71,7 @@ class Inputs:
         self.leaves: list[Leaf] = []
         self.fakes: list[Any] = []
         self.module_tensors: dict[str, str] = {}
+        self._in_spec = call.in_spec
         self._known: dict[int, tuple[str, torch.Tensor]] = {}
         self._constants, self._handles, self._merged = constants, handles, merged
         constants.memory.place_all(call.tensors)
@@ -90,6 +91,19 @@ class Inputs:
         self._known.setdefault(id(tensor), (name, fake))
         return name, fake
 
-    def arguments(self, in_spec: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def refuse_changed_containers(self, arguments: Any) -> None:
+        """Refuse what a function did to the lists and dicts it was given: a program gets its own each time."""
+        leaves, spec = flatten(arguments)
+        labels = [leaf.label for leaf in self.leaves]
+        changed = [
+            label for label, before, (_, now) in zip(labels, self.fakes, leaves, strict=False) if now is not before
+        ]
+        if changed or spec != self._in_spec:
+            raise CaptureError(
+                f"the function changes a container among its arguments (at {changed[0] if changed else 'the end'})",
+                hint="return the new container instead",
+            )
+
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the args and kwargs to call the function with."""
-        return unflatten(self.fakes, in_spec)
+        return unflatten(self.fakes, self._in_spec)

@@ -44,6 +44,7 @@ class Constants:
         self._storages: dict[int, Storage] = {}
         self._fakes: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._reals: dict[int, torch.Tensor] = {}
+        self._attributes: dict[int, frozenset[str]] = {}
         self._gradients: dict[int, Any] = {}
         self._versions: list[tuple[torch.Tensor, int | None]] = []
         self._copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -83,6 +84,14 @@ class Constants:
         """Return a real copy of a literal, for the fake mode to take as its value."""
         with real_operations():
             return tensor.clone()
+
+    def new_attribute(self) -> str | None:
+        """Return the name of an attribute the function gave the fake of an input or constant, or None."""
+        for _, fake in self._fakes.values():
+            for key in vars(fake):
+                if not key.startswith("_") and key not in self._attributes[id(fake)]:
+                    return key
+        return None
 
     def has_new_gradient(self) -> bool:
         """Whether a backward pass added to the gradient of an input or constant."""
@@ -127,6 +136,9 @@ class Constants:
     def _remember(self, tensor: torch.Tensor, fake: torch.Tensor) -> None:
         self._fakes[id(tensor)] = (tensor, fake)
         self._reals[id(fake)] = tensor
+        for key, value in vars(tensor).items():
+            vars(fake).setdefault(key, value)
+        self._attributes[id(fake)] = frozenset(vars(fake))
         self._versions.append((tensor, version_of(tensor)))
         if tensor.is_leaf:
             self._gradients[id(fake)] = fake.grad

@@ -12,6 +12,7 @@ from graphalias.errors import CaptureError
 from graphalias.location import describe, is_user_frame
 from graphalias.reach import reachable_slots
 from graphalias.slots import Slot
+from graphalias.torch_private import no_modes
 
 #: Where a module keeps what its users call ``module.weight``.
 _MODULE_DICTS = re.compile(r"\._(?:buffers|parameters|modules)\['([^']*)'\]")
@@ -76,8 +77,9 @@ class PythonState:
 
         def trace(frame: FrameType, event: str, argument: Any) -> Any:
             nonlocal last, found
-            if found is None and slot.changes():
-                found = last
+            if found is None:
+                with no_modes():  # the state may be torch's, and modes are on
+                    found = last if slot.changes() else None
             if found is not None or not is_user_frame(frame):
                 return None
             if event == "line":

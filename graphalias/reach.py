@@ -53,7 +53,7 @@ def reachable_slots(roots: list[tuple[str, Any]]) -> list[Slot]:
 
 
 def _is_still(thing: Any) -> bool:
-    return thing is None or isinstance(thing, (bool, int, float, complex, str, bytes, torch.Tensor, torch.dtype))
+    return thing is None or isinstance(thing, (bool, int, float, complex, str, bytes, torch.dtype))
 
 
 def is_trusted(thing: Any) -> bool:
@@ -68,7 +68,9 @@ def is_trusted(thing: Any) -> bool:
 
 def _look_into(label: str, thing: Any) -> _Found:
     """Yield the slots of a thing, and what to look into next."""
-    if isinstance(thing, types.FunctionType):
+    if isinstance(thing, torch.Tensor):
+        yield attributes_slot(label, thing)
+    elif isinstance(thing, types.FunctionType):
         yield from () if is_trusted(thing) else _function(label, thing)
     elif isinstance(thing, types.MethodType):
         yield label or type(thing.__self__).__name__, thing.__self__

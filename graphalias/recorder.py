@@ -20,11 +20,11 @@ from graphalias.probe import refuse_what_eager_refuses
 from graphalias.states import States
 from graphalias.torch_private import (
     DATA_DEPENDENT,
-    NO_FAKE_KERNEL,
     OpOverload,
     TorchDispatchMode,
     decompose,
     forget_values,
+    has_no_fake_kernel,
     is_composite,
     map_tensors,
     no_function_modes,
@@ -46,6 +46,8 @@ class Recorder(TorchDispatchMode):
         The last error torch itself raised, and ``refusal_location`` where.
     """
 
+    supports_higher_order_operators = True  # so that they arrive here, to be refused with the user's line
+
     def __init__(self, handles: Handles, constants: Constants) -> None:
         super().__init__()
         self.handles, self.constants = handles, constants
@@ -63,7 +65,7 @@ class Recorder(TorchDispatchMode):
         with self.located(), no_function_modes():
             if not isinstance(func, OpOverload):
                 raise CaptureError(f"can't capture {func}, which takes functions", hint="write the loop in Python")
-            if func.namespace == "prim":  # asks for the device of a tensor, computes nothing
+            if func.namespace in ("prim", "profiler"):  # asks for a tensor's device, or marks time: computes nothing
                 return func(*args, **kwargs)
             if func is torch.ops.aten.lift_fresh.default:
                 return self._lift(args[0])
@@ -130,10 +132,11 @@ class Recorder(TorchDispatchMode):
         )
         result = self._call(func, args, kwargs, operands)
         leaves = flatten_results(result)
+        _check_results(func, leaves)
         results = list(tensors_in(leaves))
         after = [geometry_of(operand.tensor) for operand in operands]
         effects = effects_of(func, operands, before, after, {geometry_of(tensor).storage for tensor in results})
-        _check_results(func, leaves, operands, effects)
+        _check_reshapes(func, leaves, operands, effects)
         if leaves and not results and not effects.writes and None not in leaves:
             return result  # numbers known from shapes, or from a literal's value: nothing to run
         if effects.reshapes:
@@ -154,11 +157,13 @@ class Recorder(TorchDispatchMode):
                 f"can't capture {func}: what it returns depends on the values of tensors",
                 hint="compute with tensors (torch.where, masked_fill), or call it outside the captured function",
             ) from error
-        except NO_FAKE_KERNEL as error:
-            raise CaptureError(
-                f"can't capture {func}: it has no shape rule", hint="add one with torch.library.register_fake"
-            ) from error
         except Exception as error:
+            if has_no_fake_kernel(error):
+                if not func._schema.returns:
+                    return None  # nothing has a shape
+                raise CaptureError(
+                    f"can't capture {func}: it has no shape rule", hint="add one with torch.library.register_fake"
+                ) from error
             self.note_refusal(error)
             raise
 
@@ -183,10 +188,15 @@ class Recorder(TorchDispatchMode):
         ]  # fmt: skip
 
 
-def _check_results(func: Any, leaves: Sequence[Any], operands: Sequence[Operand], effects: Effects) -> None:
+def _check_results(func: Any, leaves: Sequence[Any]) -> None:
     for leaf in leaves:
         if not isinstance(leaf, (torch.Tensor, bool, int, float, complex, type(None))):
             raise CaptureError(f"can't capture {func}: expected tensors as results, found {type(leaf).__name__}")
+        if isinstance(leaf, torch.Tensor) and leaf.layout is not torch.strided:
+            raise CaptureError(f"can't capture {func}: expected a strided result, found {leaf.layout}")
+
+
+def _check_reshapes(func: Any, leaves: Sequence[Any], operands: Sequence[Operand], effects: Effects) -> None:
     for position in effects.reshapes:
         if not any(leaf is operands[position].tensor for leaf in leaves):
             raise CaptureError(

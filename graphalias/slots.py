@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import random
 import sys
@@ -219,4 +220,10 @@ def global_slots() -> Iterator[Slot]:
     if torch.cuda.is_initialized():
         yield state_slot("CUDA's random state", torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all)
     yield state_slot("torch.set_grad_enabled", torch.is_grad_enabled, torch.set_grad_enabled)
+    for device in ("cpu", "cuda"):
+        yield state_slot(
+            f"torch.autocast({device!r})",
+            functools.partial(torch.is_autocast_enabled, device),
+            functools.partial(torch.set_autocast_enabled, device),
+        )
     yield state_slot("torch.set_default_dtype", torch.get_default_dtype, torch.set_default_dtype)

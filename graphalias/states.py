@@ -11,6 +11,7 @@ from graphalias.arguments import Arguments
 from graphalias.effects import WORLD, Effects
 from graphalias.graph import INPUT, Operation, Storage, Value
 from graphalias.handles import Handles
+from graphalias.torch_private import is_same_generator
 
 
 class States:
@@ -53,7 +54,7 @@ class States:
     def _random_state(self, given: Iterable[Any], tensors: Sequence[torch.Tensor]) -> str:
         generators = [item for item in given if isinstance(item, torch.Generator)]
         device = tensors[0].device if tensors else torch.device("cpu")
-        if not generators or generators[0] is default_generator(generators[0].device):
+        if not generators or is_same_generator(generators[0], default_generator(generators[0].device)):
             return f"rng:{generators[0].device if generators else device}"
         return f"rng:{self._arguments.opaque_name(generators[0])}"
 

@@ -32,7 +32,6 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 __all__ = [
     "DATA_DEPENDENT",
-    "NO_FAKE_KERNEL",
     "FakeTensor",
     "FakeTensorMode",
     "OpOverload",
@@ -41,13 +40,16 @@ __all__ = [
     "flatten",
     "flatten_plain",
     "forget_values",
+    "has_no_fake_kernel",
     "holds_fake",
     "is_composite",
+    "is_same_generator",
     "is_wrapped",
     "kept_generators",
     "map_tensors",
     "neg_view",
     "no_function_modes",
+    "no_modes",
     "quiet_fakes",
     "real_operations",
     "set_version",
@@ -59,8 +61,13 @@ __all__ = [
 #: What fake tensors raise where the result depends on values.
 DATA_DEPENDENT = (DataDependentOutputException, DynamicOutputShapeException)
 
-#: What fake tensors raise where an operator has no shape rule.
-NO_FAKE_KERNEL = (UnsupportedOperatorException,)
+
+def has_no_fake_kernel(error: Exception) -> bool:
+    """Whether an operator failed on fakes for want of a shape rule.
+
+    Why private: the exception is, and an operator made by ``torch.library.custom_op`` raises a plain RuntimeError.
+    """
+    return isinstance(error, UnsupportedOperatorException) or "no fake impl registered" in str(error)
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -69,6 +76,14 @@ def storage_key(tensor: torch.Tensor) -> int:
     Why private: ``data_ptr`` of a fake storage is meaningless and ``is`` on storages compares wrappers.
     """
     return tensor.untyped_storage()._cdata
+
+
+def is_same_generator(one: torch.Generator, other: torch.Generator) -> bool:
+    """Whether two Python objects are one generator.
+
+    Why private: the default generator comes back from the dispatcher as another object, and has no equality.
+    """
+    return one._cdata == other._cdata  # type: ignore[attr-defined]
 
 
 def is_composite(operator: Any) -> bool:
@@ -99,12 +114,16 @@ def set_version(tensor: torch.Tensor, version: int | None) -> None:
 
 
 @contextlib.contextmanager
-def real_operations() -> Iterator[None]:
-    """Run what follows on real tensors, whatever modes are on, and without recording gradients.
+def no_modes() -> Iterator[None]:
+    """Run what follows as if no mode were on. Why private: only torch's own code may leave all dispatch modes."""
+    with _disable_current_modes(), no_function_modes():
+        yield
 
-    Why private: only torch's own code may leave all dispatch modes at once.
-    """
-    with _disable_current_modes(), torch._C.DisableTorchFunction(), torch.no_grad():
+
+@contextlib.contextmanager
+def real_operations() -> Iterator[None]:
+    """Run what follows on real tensors, whatever modes are on, and without recording gradients."""
+    with no_modes(), torch.no_grad():
         yield
 
 
