@@ -13,6 +13,7 @@ from graphalias.memory import RealMemory, why_unsupported
 from graphalias.torch_private import (
     FakeTensor,
     FakeTensorMode,
+    forget_values,
     is_wrapped,
     real_operations,
     set_version,
@@ -54,6 +55,7 @@ class Constants:
         is_again = id(tensor) in self._fakes
         with real_operations():
             fake = self._fake_mode.from_tensor(_another_object(tensor) if is_again else tensor)
+        forget_values([fake])
         if not is_again:
             self._remember(tensor, fake)
         value = self._handles.handle_at(fake, name, *self._place(tensor, "input"))
@@ -121,6 +123,7 @@ class Constants:
             raise CaptureError(f"can't capture {reason} that the function closed over", hint="pass plain tensors")
         with real_operations():
             fake = self._fake_mode.from_tensor(tensor)
+            forget_values([fake])
             if storage_key(tensor) not in self._copies:
                 storage = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
                 self._copies[storage_key(tensor)] = (storage, storage.clone())

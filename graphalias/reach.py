@@ -31,9 +31,8 @@ def reachable_slots(roots: list[tuple[str, Any]]) -> list[Slot]:
 
     Examples
     --------
-    >>> class Net:
-    ...     def __init__(self): self.n, self.sizes = 1, [2]
-    >>> sorted(slot.label for slot in reachable_slots([("net", Net())]) if slot.label.startswith("net"))
+    >>> net = types.SimpleNamespace(n=1, sizes=[2])
+    >>> sorted(slot.label for slot in reachable_slots([("net", net)]) if slot.label.startswith("net"))
     ['net', 'net.sizes']
     """
     slots = list(global_slots())
@@ -139,6 +138,9 @@ def _object(label: str, thing: Any) -> _Found:
     if slot is not None:
         yield slot
         yield from ((f"{label}{name}", value) for name, value in slot.saved if isinstance(thing, (dict, list)) or name)
+    wrapped = getattr(thing, "__wrapped__", None)  # jitted and cached functions
+    if wrapped is not None:
+        yield label, wrapped
     if is_trusted(type(thing)) and not isinstance(thing, _LOOKED_INTO):
         return
     if hasattr(thing, "__dict__"):

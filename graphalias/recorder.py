@@ -118,6 +118,7 @@ class Recorder(TorchDispatchMode):
             return self._record(torch.ops.aten.alias.default, (fake,), {})
         # The fake mode remembers the value of a small literal it lifts, so that what is made from it stays known.
         made = torch.ops.aten.lift_fresh.default(self.constants.copy_of(tensor))
+        forget_values([made], keep_literals=True)
         values = (self.arguments.value_of(fake),)
         call = Recorded("lift_fresh_copy", "aten.lift_fresh_copy.default", values, {}, (fake,))
         self._append(call, Effects(reads=(0,)), made)

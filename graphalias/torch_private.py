@@ -180,13 +180,17 @@ def _step(key: Any) -> Any:
     return str(key)
 
 
-def forget_values(fakes: Sequence[torch.Tensor]) -> None:
-    """Make fake tensors forget the value they may know from a literal.
+def forget_values(fakes: Sequence[torch.Tensor], *, keep_literals: bool = False) -> None:
+    """Make fake tensors forget the value they may know.
 
-    Why private: fakes keep values of small literals; whatever torch does not see being changed must be dropped here.
+    Why private: fakes keep values of small literals and, in some versions of torch, of any tensor of one element they
+    were made from. What torch does not see being changed, or a program must not depend on, is dropped here. Of the two
+    only the first follows writes through every view.
     """
     for fake in fakes:
-        fake.constant = None  # type: ignore[attr-defined]
+        fake.item_memo = None  # type: ignore[attr-defined]
+        if not keep_literals:
+            fake.constant = None  # type: ignore[attr-defined]
 
 
 def holds_fake(thing: Any) -> bool:

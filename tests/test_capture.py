@@ -135,6 +135,21 @@ def test_data_assignment_of_a_literal_forgets_its_value() -> None:
         capture(step, torch.tensor([5]))
 
 
+@pytest.mark.parametrize("alias", [lambda t: t, lambda t: t.data, lambda t: t.detach(), lambda t: t.view(1)])
+def test_literals_are_known_until_written(alias) -> None:
+    """A literal's number is Python's; after a write through any alias it is a value of a tensor."""
+
+    def step(x: torch.Tensor, is_written: bool) -> tuple[torch.Tensor, int]:
+        literal = torch.tensor(3)
+        if is_written:
+            alias(literal).add_(x)
+        return x * 2, literal.item()
+
+    assert capture(step, torch.tensor(5), False).outputs[1] == 3
+    with pytest.raises(CaptureError, match="depends on the values"):
+        capture(step, torch.tensor(5), True)
+
+
 def test_conjugate_and_negative_views() -> None:
     """Trap h: bits tell a conj view from its base; storage and geometry are the same."""
 

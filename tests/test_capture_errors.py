@@ -115,6 +115,14 @@ def test_reading_a_gradient() -> None:
     assert capture(lambda x: x.grad, LEAF).outputs == (None,)
 
 
+@pytest.mark.parametrize("number", [torch.tensor(3), torch.tensor(2.5), torch.tensor(True), torch.tensor([4])])
+def test_numbers_in_tensors_are_values(number: torch.Tensor) -> None:
+    """The value of a tensor of one element, passed or closed over, is not frozen into the program."""
+    for fn, args in ((lambda n: X * n.item(), (number,)), (lambda: X * number.item(), ())):
+        with pytest.raises(CaptureError, match="depends on the values of tensors"):
+            capture(fn, *args)
+
+
 def test_errors_of_the_function_are_its_own() -> None:
     """An exception the user's code raises comes out unchanged."""
 
