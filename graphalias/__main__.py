@@ -22,7 +22,7 @@ from graphalias.example_inputs import make_inputs
 from graphalias.graph import UPDATE_ALIASES, Program
 from graphalias.location import describe, is_user_frame
 from graphalias.terminal import hazard_table, make_console, program_table
-from graphalias.user_code import load
+from graphalias.user_code import check_arguments, load
 from graphalias.verify import verify
 
 FINE, WRONG, REFUSED = 0, 1, 2
@@ -89,13 +89,19 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--out", type=Path, default=Path("graphalias-demo"), help="folder of the drawings (%(default)s)")
     _add_own(commands, "hazards", _hazards, "show a program, and what some topological order would run wrongly")
     own = _add_own(commands, "verify", _verify, "run random topological orders and an executor against eager PyTorch")
-    own.add_argument("--orders", type=int, default=20, help="how many random orders (%(default)s)")
+    own.add_argument("--orders", type=_count, default=20, help="how many random orders (%(default)s)")
     own.add_argument("--executor", default="eager", help="what to lower the program to (%(default)s)")
     own = _add_own(commands, "draw", _draw, "draw a program before and after insert_update_aliases")
     own.add_argument("--out", type=Path, help="where to: a .svg, .png or .dot file (the function's name, .svg)")
     own = _add_own(commands, "print", _print, "print a program in the text form that graphalias.parse reads")
     own.add_argument("--after", action="store_true", help="the program after insert_update_aliases")
     return parser
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0, found {text!r}")
+    return int(text)
 
 
 def _add(commands: Any, name: str, command: Callable[..., int], about: str, **options: Any) -> argparse.ArgumentParser:
@@ -119,8 +125,10 @@ Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
 def _call(options: argparse.Namespace) -> Call:
+    fn = load(options.target, seed=options.seed)
     args, kwargs = make_inputs(options.inputs, seed=options.seed)
-    return load(options.target, seed=options.seed), args, kwargs
+    check_arguments(fn, args, kwargs)
+    return fn, args, kwargs
 
 
 def _capture(options: argparse.Namespace) -> Program:
@@ -158,6 +166,7 @@ def _draw(console: Console, options: argparse.Namespace) -> int:
     before = _capture(options)
     after = insert_update_aliases(before)
     path = options.out or Path(f"{options.target.rpartition(':')[2]}.svg")
+    path.parent.mkdir(parents=True, exist_ok=True)
     draw(before, after, path=path)
     count = sum(operation.target == UPDATE_ALIASES for operation in after.operations)
     console.print(Text(f"drew {path}: {len(find_hazards(before))} hazards before, {count} update_aliases after"))
@@ -178,11 +187,10 @@ def _print_error(error: Exception, options: argparse.Namespace) -> None:
     if not isinstance(error, GraphAliasError):
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_user_frame(frame)]
         text = f"{type(error).__name__}: {text}" + (f"\n  from: {describe(frames[-1])}" if frames else "")
-        text += "\n  what to do: --traceback shows where it came about"
+        text += "" if options.traceback else "\n  what to do: --traceback shows where it came about"
     first, *rest = text.split("\n")
-    make_console(sys.stderr).print(
-        Text.assemble((f"error: {first}", "bold red"), "".join(f"\n{line}" for line in rest))
-    )
+    message = Text.assemble((f"error: {first}", "bold red"), "".join(f"\n{line}" for line in rest))
+    make_console(sys.stderr).print(message, soft_wrap=True)
 
 
 if __name__ == "__main__":

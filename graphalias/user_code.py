@@ -8,7 +8,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -110,6 +110,30 @@ def _ready(found: Any, name: str, seed: int) -> Callable[..., Any]:
             return found()  # type: ignore[return-value]
     if not callable(found) or inspect.isclass(found):
         raise UserCodeError(
-            f"{name!r} is a {type(found).__name__}: expected a function, an nn.Module, or an nn.Module's class"
+            f"{name!r} is of type {type(found).__name__}: expected a function, an nn.Module, or an nn.Module's class"
         )
     return found
+
+
+def check_arguments(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Check that a callable can be called with these arguments, by their number and names.
+
+    Raises
+    ------
+    UserCodeError
+        If it can't be.
+    """
+    called = fn.forward if isinstance(fn, torch.nn.Module) else fn
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):  # some built-in functions have none: the call will tell
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        name = getattr(fn, "__name__", type(fn).__name__)
+        parameters = ", ".join(str(item.replace(annotation=item.empty)) for item in signature.parameters.values())
+        raise UserCodeError(
+            f"{name}({parameters}) does not take the {len(args) + len(kwargs)} inputs given: {error}",
+            hint="give each argument with an --input of its own, as in --input 'f32[4,4]'",
+        ) from error
