@@ -16,9 +16,9 @@ from graphalias.errors import (
 from graphalias.graph import Access, After, Operation, Program, Storage, Symbol, Value
 from graphalias.lower import Compiled, lower
 from graphalias.overlap import overlaps
+from graphalias.parser import parse
 from graphalias.runtime import jit
 from graphalias.switch import disabled
-from graphalias.text import parse
 from graphalias.verify import Report, verify
 from graphalias.views import ViewGroup, find_view_groups
 

@@ -12,8 +12,8 @@ import torch
 from graphalias.errors import GraphAliasError, ParseError
 from graphalias.graph import Value
 from graphalias.overlap import byte_range
+from graphalias.parser import parse
 from graphalias.symbols import DTYPES
-from graphalias.text import parse
 
 #: Integers are drawn below this: small enough to be an index of most things.
 LARGEST_INTEGER = 4

@@ -114,6 +114,16 @@ def overlaps(a: Access, b: Access) -> bool:
     different dtypes over the same bytes, and wherever else a search over the strides ends within `MAX_WORK` steps.
     Elsewhere, and where bytes are further than `TOO_FAR_BYTES` apart, True means "may overlap".
 
+    Parameters
+    ----------
+    a, b : Access
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
     >>> even, odd = Access("s0", 0, (4,), (8,), 4), Access("s0", 4, (4,), (8,), 4)
     >>> first = Access("s0", 0, (2,), (4,), 4)
     >>> overlaps(even, odd), overlaps(even, first), overlaps(odd, first)

@@ -104,6 +104,18 @@ class ViewGroup:
         Where they lie; several where an object moved from one to another.
     is_written, is_reshaped : bool
         Whether an operation writes the bytes, or changes the geometry, of one of them.
+
+    Examples
+    --------
+    >>> import graphalias
+    >>> program = graphalias.parse('''
+    ... %x: f32[4,4] @s0 obj0 = input()
+    ... %row: f32[4] @s0 obj1 = aten.select.int(%x, 0, 0)
+    ... output(%row)
+    ... ''')
+    >>> (group,) = find_view_groups(program)
+    >>> group.base, group.is_shared, group.is_written
+    (%x: f32[4, 4] @s0 obj0, True, False)
     """
 
     name: str
