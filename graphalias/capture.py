@@ -12,7 +12,7 @@ from graphalias.constants import Constants
 from graphalias.errors import CaptureError
 from graphalias.frozen import PythonState
 from graphalias.graph import OUTPUT, Operation, Program, Value
-from graphalias.guards import guards_of
+from graphalias.guards import sharing_of
 from graphalias.handles import Handles
 from graphalias.interceptor import Interceptor
 from graphalias.recorder import Recorder
@@ -128,7 +128,7 @@ def _program(call: Call, inputs: Inputs, recorder: Recorder, leaves: Sequence[An
     requires_grad = any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
     signature = Signature(
         call.in_spec, tuple(inputs.leaves), inputs.specs, call.module, inputs.module_tensors, out_spec, requires_grad,
-        *guards_of(operations, inputs.specs, constants.bindings), constants.bindings,
+        sharing_of(operations), constants.bindings,
     )  # fmt: skip
     bindings = {**constants.bindings, **recorder.arguments.opaque}
     name = getattr(call.fn, "__name__", type(call.fn).__name__)

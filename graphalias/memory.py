@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterable
 from typing import Any, NamedTuple
@@ -94,8 +95,8 @@ class RealMemory:
 
     def __init__(self) -> None:
         self._places: dict[int, tuple[int, int]] = {}  # storage key -> (group, shift in bytes)
-        self._blocks: list[tuple[Block, int, int]] = []
-        self._starts: list[int] = []
+        self._starts: list[int] = []  # of each group: what shifts count from
+        self._groups: list[tuple[Block, int]] = []  # what the storages of each group cover, in order of address
         self._alive: list[Any] = []  # keys are addresses: a freed storage's could come back as another's
 
     def place(self, tensor: torch.Tensor) -> tuple[int, int]:
@@ -119,15 +120,23 @@ class RealMemory:
             self.place(tensor)
 
     def _new_place(self, block: Block) -> tuple[int, int]:
-        met = [(group, start) for other, group, start in self._blocks if block.meets(other)]
-        groups = {group for group, _ in met}
-        if len(groups) > 1:
+        # Groups are apart, so those a block meets are neighbours.
+        first = bisect.bisect_left(self._groups, block, key=lambda entry: entry[0])
+        first -= first > 0 and self._groups[first - 1][0].meets(block)
+        last = first
+        while last < len(self._groups) and self._groups[last][0].meets(block):
+            last += 1
+        if last - first > 1:
             raise CaptureError(
                 "a closed-over tensor joins two memories that were apart when they were first used",
                 hint="pass it as an argument",
             )
-        if not met:
+        if first == last:
             self._starts.append(block.start)
-        group = groups.pop() if groups else len(self._starts) - 1
-        self._blocks.append((block, group, block.start))
+            if block.start < block.end:  # an empty one meets nothing, and would hide its neighbours
+                self._groups.insert(first, (block, len(self._starts) - 1))
+            return len(self._starts) - 1, 0
+        known, group = self._groups[first]
+        covered = Block(block.device, min(known.start, block.start), max(known.end, block.end))
+        self._groups[first] = (covered, group)
         return group, block.start - self._starts[group]

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from graphalias.errors import ExecutorError
-from graphalias.memory import extent_bytes, why_unsupported
+from graphalias.guards import Sharing
+from graphalias.memory import why_unsupported
 from graphalias.torch_private import flatten, unflatten
 
 
@@ -89,24 +90,6 @@ def is_plain(value: Any) -> bool:
 
 
 @dataclass(frozen=True)
-class Member:
-    """An input or constant on a written storage: where its storage's first byte would be, from its own address."""
-
-    name: str
-    shift_bytes: int
-
-
-@dataclass(frozen=True)
-class WrittenStorage:
-    """A storage the program writes: what lies on it, and the bytes it may touch, relative to its start."""
-
-    name: str
-    members: tuple[Member, ...]
-    start: int
-    end: int
-
-
-@dataclass(frozen=True)
 class Signature:
     """How to call a captured program from PyTorch.
 
@@ -122,10 +105,8 @@ class Signature:
         The module and ``{input name: qualified name}``: read again at each call.
     requires_grad : bool
         Whether an input, a constant or an output requires grad: a program computes values only.
-    written : tuple of WrittenStorage
-        Whose sharing is guarded.
-    reshaped : frozenset of str
-        Inputs whose object's geometry the program changes: no other argument may be that object.
+    sharing : Sharing
+        Which inputs and constants may share memory.
     constants : dict
         The constants, by name.
 
@@ -149,8 +130,7 @@ class Signature:
     module_tensors: Mapping[str, str] = field(default_factory=dict)
     out_spec: Any = None
     requires_grad: bool = False
-    written: tuple[WrittenStorage, ...] = ()
-    reshaped: frozenset[str] = frozenset()
+    sharing: Sharing = field(default_factory=Sharing)
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
@@ -172,8 +152,7 @@ class Signature:
             self._check_tensor(name, qualified_name, tensor)
             if found.setdefault(name, tensor) is not tensor:
                 raise ExecutorError(f"argument {name} is another tensor than the module's {qualified_name}")
-        self._check_identity(found)
-        self._check_sharing(found)
+        self.sharing.check({**found, **self.constants})
         return found
 
     def rebuild(self, leaves: Sequence[Any]) -> Any:
@@ -198,46 +177,6 @@ class Signature:
         difference = self.inputs[name].difference(value)
         if difference:
             raise ExecutorError(f"argument {label} does not fit the program: {difference}")
-
-    def _check_identity(self, found: Mapping[str, torch.Tensor]) -> None:
-        everything = {**found, **self.constants}
-        for name in self.reshaped:
-            others = [other for other, tensor in everything.items() if tensor is everything[name] and other != name]
-            if others:
-                raise ExecutorError(
-                    f"arguments {name} and {others[0]} are the same tensor, which the program gives another geometry: "
-                    "expected different ones"
-                )
-
-    def _check_sharing(self, found: Mapping[str, torch.Tensor]) -> None:
-        everything = {**found, **self.constants}
-        for storage in self.written:
-            starts = {
-                member.name: everything[member.name].data_ptr() - member.shift_bytes
-                for member in storage.members if everything[member.name].numel()
-            }  # fmt: skip
-            if len(set(starts.values())) > 1:
-                raise ExecutorError(
-                    f"arguments {', '.join(starts)} shared memory when the program was captured: expected the same "
-                    "distances between them"
-                )
-            if starts:
-                self._check_strangers(storage, next(iter(starts.values())), everything)
-
-    def _check_strangers(self, storage: WrittenStorage, base: int, everything: Mapping[str, torch.Tensor]) -> None:
-        members = {member.name for member in storage.members}
-        device = everything[next(iter(members))].device
-        for name, tensor in everything.items():
-            if name in members or tensor.device != device:
-                continue
-            start = tensor.data_ptr()
-            end = start + extent_bytes(tensor.shape, tensor.stride(), tensor.element_size())
-            if start < base + storage.end and base + storage.start < end:
-                raise ExecutorError(
-                    f"argument {name} shares memory with {', '.join(sorted(members))}, which the program writes: "
-                    "expected memory of its own",
-                    hint="capture again with these arguments",
-                )
 
 
 def module_tensor(module: torch.nn.Module | None, qualified_name: str) -> Any:
