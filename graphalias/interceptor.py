@@ -22,7 +22,7 @@ _VALUES = {
     T.numpy: "Tensor.numpy", T.__array__: "a tensor used as a numpy array", T.tolist: "Tensor.tolist",
     T.__deepcopy__: "copy.deepcopy of a tensor", T.__reduce_ex__: "pickling a tensor",
     T.data_ptr: "Tensor.data_ptr", T.untyped_storage: "Tensor.untyped_storage", T.__dlpack__: "Tensor.__dlpack__",
-    T.share_memory_: "Tensor.share_memory_",
+    T.share_memory_: "Tensor.share_memory_", T.storage: "Tensor.storage",
 }  # fmt: skip
 
 _GRADIENTS = {T.backward: "Tensor.backward", T.grad.__set__: "writing .grad", T.grad.__delete__: "deleting .grad"}  # type: ignore[attr-defined]
@@ -45,10 +45,9 @@ class Interceptor(TorchFunctionMode):
             given: list[int] = []
             if func is not torch.ops.aten.lift_fresh.default:
                 args, kwargs = map_tensors(lambda tensor: self._swap(tensor, given), (tuple(args), kwargs))
-            if func == T.data.__set__:  # type: ignore[attr-defined]
-                return self.recorder.set_data(*args)
             try:
-                result = func(*args, **kwargs)
+                is_data = func == T.data.__set__ and isinstance(args[1], T)  # type: ignore[attr-defined]
+                result = self.recorder.set_data(*args) if is_data else func(*args, **kwargs)
             except CaptureError:
                 raise
             except Exception as error:

@@ -65,8 +65,10 @@ class Leaf:
 
     def accepts(self, found: Any) -> bool:
         """Whether a value is the one the program was captured for: equal, or the same object where it is not plain."""
+        if isinstance(self.value, (float, complex)):  # nan is nan, and -0.0 is not 0.0
+            return type(found) is type(self.value) and repr(found) == repr(self.value)
         if is_plain(self.value):
-            return type(found) is type(self.value) and (found == self.value or repr(found) == repr(self.value))
+            return type(found) is type(self.value) and found == self.value
         return found is self.value
 
 

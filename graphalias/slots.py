@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 _MISSING = object()
-_PLAIN = (bool, int, float, complex, str, bytes, bytearray, torch.dtype)
+_PLAIN = (bool, int, str, bytes, bytearray, torch.dtype)
 
 
 @dataclass
@@ -62,8 +62,10 @@ def is_same(before: Any, now: Any) -> bool:
         return True
     if type(before) is not type(now):
         return False
+    if isinstance(before, (float, complex)):  # nan is nan, and -0.0 is not 0.0
+        return repr(before) == repr(now)
     if isinstance(before, _PLAIN):
-        return before == now or repr(before) == repr(now)
+        return bool(before == now)
     if isinstance(before, (tuple, list)):
         return len(before) == len(now) and all(map(is_same, before, now))
     if isinstance(before, torch.Tensor):

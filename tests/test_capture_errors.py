@@ -60,6 +60,8 @@ REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "deepcopy": (lambda x: copy.deepcopy(x), "copy.deepcopy"),
     "data_ptr": (lambda x: x.data_ptr(), "Tensor.data_ptr"),
     "storage": (lambda x: x.untyped_storage().nbytes(), "Tensor.untyped_storage"),
+    "data of another kind": (lambda x: setattr(x, "data", 3), "eager PyTorch refuses this"),
+    "typed storage": (lambda x: x.storage(), "Tensor.storage"),
     "attribute": (set_attribute, "new attribute of a tensor: .seen"),
     "cond": (lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), "which takes functions"),
     "sparse": (lambda x: x.to_sparse(), "expected a strided result, found torch.sparse_coo"),

@@ -46,6 +46,9 @@ def test_structure_and_values() -> None:
     for args in (({"b": torch.ones(2)}, 2, float("nan")), ({"a": torch.ones(2)}, 2)):
         with pytest.raises(ExecutorError, match="structure does not fit"):
             signature.bind(args, {})
+    zeros = capture(lambda x, f: x * f, torch.ones(2), 0.0).signature
+    with pytest.raises(ExecutorError, match=r"argument f: expected 0\.0, found -0\.0"):
+        zeros.bind((torch.ones(2), -0.0), {})
     for n in (3, 2.0, True):
         with pytest.raises(ExecutorError, match="argument n: expected 2, found"):
             signature.bind(({"a": torch.ones(2)}, n, float("nan")), {})
