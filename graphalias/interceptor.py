@@ -47,7 +47,8 @@ class Interceptor(TorchFunctionMode):
                 args, kwargs = map_tensors(lambda tensor: self._swap(tensor, given), (tuple(args), kwargs))
             try:
                 is_data = func == T.data.__set__ and isinstance(args[1], T)  # type: ignore[attr-defined]
-                result = self.recorder.set_data(*args) if is_data else func(*args, **kwargs)
+                call: Callable[..., Any] = self.recorder.set_data if is_data else func
+                result = call(*args, **kwargs)
             except CaptureError:
                 raise
             except Exception as error:
