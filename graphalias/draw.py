@@ -36,6 +36,12 @@ class Drawing:
     ----------
     dot : str
         The DOT text: the same for the same programs.
+
+    Examples
+    --------
+    >>> drawing = Drawing("digraph { before -> after }")
+    >>> "</svg>" in drawing.svg
+    True
     """
 
     dot: str

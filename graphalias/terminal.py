@@ -33,13 +33,15 @@ _STYLES = (
 _REASON_STYLES = {"RAW": "bold red", "WAR": "bold yellow", "WAW": "bold magenta"}
 
 HOW_TO_READ = """\
-%y: f32[4] @s0 obj1 = aten.op(%x!, 2) reads(%x)    an operation, and the handle of the tensor it returns
-    f32[4]        data type and shape; stride(...) and offset(...) where they are not the default
-    @s0 obj1      the storage its bytes lie in, and the tensor object: views are other objects on the same storage
+%y: f32[4] @s0 obj1 = aten.op(%x!, 2) reads(%x)
+    f32[4]        data type and shape; stride(...) and offset(...) if unusual
+    @s0 obj1      the storage its bytes lie in, and the tensor object: a view
+                  is another object on the same storage
     %x!           an operand that is written in place
-    after(a WAR)  has to wait for operation a, although no value passes: an ORDER edge
-A hazard is a pair of operations that some topological order runs the wrong way round:
-    RAW  read after write: the read may come too early    WAR  write after read: the write may come too early
+    after(a WAR)  waits for operation a, though no value passes: an ORDER edge
+A hazard is a pair that some topological order runs the wrong way round:
+    RAW  read after write: the read may come too early
+    WAR  write after read: the write may come too early
     WAW  write after write"""
 
 

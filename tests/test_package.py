@@ -83,16 +83,6 @@ def test_readme_lists_the_files():
     assert listed == there
 
 
-@pytest.mark.parametrize("number", range(len(re.findall("^```python$", README, re.MULTILINE))))
-def test_readme_examples_run(number, tmp_path, monkeypatch, capsys):
-    """Each Python example in the README runs as it stands."""
-    source = re.findall(r"^```python\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)[number]
-    path = tmp_path / "example.py"  # a real file: capture shows lines of it
-    path.write_text(source)
-    monkeypatch.chdir(tmp_path)
-    exec(compile(source, str(path), "exec"), {"__name__": "example"})
-
-
 def test_readme_has_the_two_commands():
     """The README gives one line for the main job and one for the tests, and CI can find the latter."""
     commands = re.findall(r"^python3 -m venv .*$", README, re.MULTILINE)
