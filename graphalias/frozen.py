@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import random
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
+
+import torch
 
 from graphalias.errors import CaptureError
 from graphalias.location import describe, is_user_frame
 from graphalias.reach import reachable_slots
-from graphalias.slots import Slot
+from graphalias.slots import Slot, state_slot
 from graphalias.torch_private import no_modes
 
 #: Where a module keeps what its users call ``module.weight``.
@@ -34,7 +38,7 @@ class PythonState:
     """
 
     def __init__(self, roots: list[tuple[str, Any]]) -> None:
-        self._slots = reachable_slots(roots)
+        self._slots = [*global_slots(), *reachable_slots(roots)]
 
     def restore(self) -> list[str]:
         """Put everything back as it was; return the names of what had changed."""
@@ -57,10 +61,8 @@ class PythonState:
         culprit = next((slot for slot in self._slots if slot.changes()), None)
         if culprit is None:
             return
-        now = dict(culprit.read())
         lost = "" if culprit.write is not None else " It can't be put back."
-        name = culprit.changes()[0].removeprefix(culprit.label)
-        shown = _show_change(dict(culprit.saved).get(name), now.get(name))
+        shown = _show_change(*culprit.first_change())
         changed = self.restore()
         location = self._line_of(culprit, run) if culprit.write is not None else None
         raise CaptureError(
@@ -102,3 +104,22 @@ def _show_change(before: Any, now: Any) -> str:
     if isinstance(before, (bool, int, float, str)) and isinstance(now, (bool, int, float, str)):
         return f" (expected {before!r}, found {now!r})"
     return ""
+
+
+def global_slots() -> Iterator[Slot]:
+    """Yield the slots of state that belongs to nobody: random numbers and torch's modes."""
+    yield state_slot("Python's random state", random.getstate, random.setstate)
+    if "numpy" in sys.modules:
+        numpy_random = sys.modules["numpy"].random
+        yield state_slot("numpy's random state", numpy_random.get_state, numpy_random.set_state)
+    yield state_slot("torch's random state", torch.get_rng_state, torch.set_rng_state)
+    if torch.cuda.is_initialized():
+        yield state_slot("CUDA's random state", torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all)
+    yield state_slot("torch.set_grad_enabled", torch.is_grad_enabled, torch.set_grad_enabled)
+    for device in ("cpu", "cuda"):
+        yield state_slot(
+            f"torch.autocast({device!r})",
+            functools.partial(torch.is_autocast_enabled, device),
+            functools.partial(torch.set_autocast_enabled, device),
+        )
+    yield state_slot("torch.set_default_dtype", torch.get_default_dtype, torch.set_default_dtype)

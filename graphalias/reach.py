@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import sys
 import types
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from graphalias.slots import Slot, attributes_slot, cell_slot, global_slots, names_slot, slot_of
+from graphalias.slots import Slot, attributes_slot, cell_slot, names_slot, slot_of
 
 #: Packages whose own functions keep no state that a captured function changes. Objects of their classes are
 #: looked at where they are containers or modules, their code is not.
@@ -32,10 +33,10 @@ def reachable_slots(roots: list[tuple[str, Any]]) -> list[Slot]:
     Examples
     --------
     >>> net = types.SimpleNamespace(n=1, sizes=[2])
-    >>> sorted(slot.label for slot in reachable_slots([("net", net)]) if slot.label.startswith("net"))
+    >>> [slot.label for slot in reachable_slots([("net", net)])]
     ['net', 'net.sizes']
     """
-    slots = list(global_slots())
+    slots: list[Slot] = []
     seen: set[int] = set()
     alive: list[Any] = []  # what seen holds are addresses
     waiting = list(reversed(roots))
@@ -137,7 +138,7 @@ def _object(label: str, thing: Any) -> _Found:
     slot = slot_of(label, thing)
     if slot is not None:
         yield slot
-        yield from ((f"{label}{name}", value) for name, value in slot.saved if isinstance(thing, (dict, list)) or name)
+        yield from slot.parts() if isinstance(thing, (dict, list, collections.deque)) else ()
     wrapped = getattr(thing, "__wrapped__", None)  # jitted and cached functions
     if wrapped is not None:
         yield label, wrapped

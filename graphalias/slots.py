@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import collections
-import functools
 import itertools
 import random
-import sys
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,21 +25,29 @@ class Slot:
     label : str
         How a message names it: ``Net.counts``.
     read : callable
-        Returns what it holds now, as a list of (name of a part, value).
+        Returns what it holds now, as a list of (key of a part, value).
     write : callable or None
         Puts back what ``read`` returned; None where that can't be done.
+    suffix : callable
+        Returns how a part's key is shown after the label.
     """
 
     label: str
-    read: Callable[[], list[tuple[str, Any]]]
-    write: Callable[[list[tuple[str, Any]]], None] | None
-    saved: list[tuple[str, Any]] = field(init=False)
+    read: Callable[[], list[tuple[Any, Any]]]
+    write: Callable[[list[tuple[Any, Any]]], None] | None
+    suffix: Callable[[Any], str] = str
+    saved: list[tuple[Any, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.saved = self.read()
 
+    def changed_keys(self) -> list[Any]:
+        """Return the keys of the parts that are not as they were."""
+        now, before = dict(self.read()), dict(self.saved)
+        return [key for key in {**before, **now} if not is_same(before.get(key, _MISSING), now.get(key, _MISSING))]
+
     def changes(self) -> list[str]:
-        """Return the names of the parts that are not as they were.
+        """Return the names of the parts that are not as they were; the slot's own where only their order changed.
 
         >>> counts = [1, 2]
         >>> slot = sequence_slot("Net.counts", counts)
@@ -49,11 +55,19 @@ class Slot:
         >>> slot.changes()
         ['Net.counts[2]']
         """
-        now, before = dict(self.read()), dict(self.saved)
-        names = [key for key in {**before, **now} if not is_same(before.get(key, _MISSING), now.get(key, _MISSING))]
-        if not names and list(now) != list(before):
+        keys = self.changed_keys()
+        if not keys and [key for key, _ in self.read()] != [key for key, _ in self.saved]:
             return [self.label]
-        return [f"{self.label}{name}" for name in names]
+        return [f"{self.label}{self.suffix(key)}" for key in keys]
+
+    def first_change(self) -> tuple[Any, Any]:
+        """Return what the first changed part was, and what it is; a pair of None where only the order changed."""
+        key = next(iter(self.changed_keys()), None)
+        return dict(self.saved).get(key), dict(self.read()).get(key)
+
+    def parts(self) -> list[tuple[str, Any]]:
+        """Return the name and value of each part, as it was when first looked at."""
+        return [(f"{self.label}{self.suffix(key)}", value) for key, value in self.saved]
 
 
 def is_same(before: Any, now: Any) -> bool:
@@ -85,15 +99,18 @@ def mapping_slot(label: str, mapping: dict[Any, Any]) -> Slot:
         mapping.update(saved)
 
     saved = dict(mapping)
-    return Slot(label, lambda: [(f"[{key!r}]", value) for key, value in mapping.items()], write)
+    return Slot(label, lambda: list(mapping.items()), write, _show_key)
 
 
 def attributes_slot(label: str, thing: Any) -> Slot:
     """Return the slot of an object's ``__dict__``."""
     slot = mapping_slot(label, vars(thing))
-    slot.read = lambda: [(f".{key}", value) for key, value in vars(thing).items()]
-    slot.saved = slot.read()
+    slot.suffix = ".{}".format
     return slot
+
+
+def _show_key(key: Any) -> str:
+    return f"[{key!r}]" if isinstance(key, (str, int)) else f"[a {type(key).__name__}]"
 
 
 def names_slot(label: str, names: Sequence[str], namespace: Any) -> Slot:
@@ -101,6 +118,8 @@ def names_slot(label: str, names: Sequence[str], namespace: Any) -> Slot:
     is_dict = isinstance(namespace, dict)
 
     def get(name: str) -> Any:
+        if isinstance(namespace, type):  # as it is stored: looking it up would run descriptors
+            return vars(namespace).get(name, _MISSING)
         return namespace.get(name, _MISSING) if is_dict else getattr(namespace, name, _MISSING)
 
     def put(name: str, value: Any) -> None:
@@ -118,8 +137,7 @@ def names_slot(label: str, names: Sequence[str], namespace: Any) -> Slot:
             if get(name) is not value:
                 put(name, value)
 
-    dot = "" if is_dict else "."
-    return Slot(label, lambda: [(f"{dot}{name}", get(name)) for name in names], write)
+    return Slot(label, lambda: [(name, get(name)) for name in names], write, ("{}" if is_dict else ".{}").format)
 
 
 def sequence_slot(label: str, sequence: Any) -> Slot:
@@ -129,7 +147,7 @@ def sequence_slot(label: str, sequence: Any) -> Slot:
         sequence.clear()
         sequence.extend(value for _, value in items)
 
-    return Slot(label, lambda: [(f"[{i}]", value) for i, value in enumerate(sequence)], write)
+    return Slot(label, lambda: list(enumerate(sequence)), write, "[{}]".format)
 
 
 def set_slot(label: str, members: set[Any]) -> Slot:
@@ -175,7 +193,7 @@ def slot_of(label: str, thing: Any) -> Slot | None:
     """Return the slot of a container or of a state of its own, or None where a thing is neither.
 
     >>> slot_of("items", [1]).saved, slot_of("n", 1)
-    ([('[0]', 1)], None)
+    ([(0, 1)], None)
     """
     if isinstance(thing, dict):
         return mapping_slot(label, thing)
@@ -210,22 +228,3 @@ def _numpy_slot(label: str, thing: Any) -> Slot | None:
     if type(thing).__name__ == "RandomState":
         return state_slot(label, lambda: thing.get_state(legacy=True), thing.set_state)
     return None
-
-
-def global_slots() -> Iterator[Slot]:
-    """Yield the slots of state that belongs to nobody: random numbers and torch's modes."""
-    yield state_slot("Python's random state", random.getstate, random.setstate)
-    if "numpy" in sys.modules:
-        numpy_random = sys.modules["numpy"].random
-        yield state_slot("numpy's random state", numpy_random.get_state, numpy_random.set_state)
-    yield state_slot("torch's random state", torch.get_rng_state, torch.set_rng_state)
-    if torch.cuda.is_initialized():
-        yield state_slot("CUDA's random state", torch.cuda.get_rng_state_all, torch.cuda.set_rng_state_all)
-    yield state_slot("torch.set_grad_enabled", torch.is_grad_enabled, torch.set_grad_enabled)
-    for device in ("cpu", "cuda"):
-        yield state_slot(
-            f"torch.autocast({device!r})",
-            functools.partial(torch.is_autocast_enabled, device),
-            functools.partial(torch.set_autocast_enabled, device),
-        )
-    yield state_slot("torch.set_default_dtype", torch.get_default_dtype, torch.set_default_dtype)
