@@ -1,8 +1,9 @@
 """graphalias: in-place operations and views as visible dependencies of a networkx graph."""
 
-from graphalias.aliases import Hazard, eliminate_dead_operations, find_hazards, insert_update_aliases
+from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
 from graphalias.check import check
+from graphalias.dead import eliminate_dead_operations
 from graphalias.draw import Drawing, draw
 from graphalias.errors import (
     CaptureError,
@@ -14,6 +15,7 @@ from graphalias.errors import (
     VerificationError,
 )
 from graphalias.graph import Access, After, Operation, Program, Storage, Symbol, Value
+from graphalias.hazards import Hazard, find_hazards
 from graphalias.lower import Compiled, lower
 from graphalias.overlap import overlaps
 from graphalias.parser import parse

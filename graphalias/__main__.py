@@ -13,13 +13,14 @@ from typing import Any, NoReturn
 from rich.console import Console
 from rich.text import Text
 
-from graphalias.aliases import find_hazards, insert_update_aliases
+from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
 from graphalias.demo import run_demo
 from graphalias.draw import draw
 from graphalias.errors import GraphAliasError, VerificationError
 from graphalias.example_inputs import make_inputs
 from graphalias.graph import UPDATE_ALIASES, Program
+from graphalias.hazards import find_hazards
 from graphalias.location import describe, is_user_frame
 from graphalias.terminal import hazard_table, make_console, program_table
 from graphalias.user_code import check_arguments, load

@@ -13,11 +13,12 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from graphalias.aliases import Hazard, find_hazards, insert_update_aliases
+from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
 from graphalias.draw import draw
 from graphalias.examples import Example, make_examples
 from graphalias.graph import ORDER, UPDATE_ALIASES, Program
+from graphalias.hazards import Hazard, find_hazards
 from graphalias.oracle import differences
 from graphalias.orders import topological_orders
 from graphalias.terminal import HOW_TO_READ, hazard_table, program_table

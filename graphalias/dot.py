@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import networkx as nx
 import pydot
 
-from graphalias.aliases import find_hazards
 from graphalias.graph import ORDER, OUTPUT, UPDATE_ALIASES, Operation, Program
+from graphalias.hazards import find_hazards
 from graphalias.style import (
     ARROWS,
     DATA_INK,

@@ -7,7 +7,7 @@ without operands: the readers before it, the writers after it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 
 from graphalias.graph import UPDATE_ALIASES, WAR, After, Operation
 from graphalias.ledger import Group
@@ -56,33 +56,33 @@ class _Emitter:
             if operation.name in self.flat:
                 afters = self.flat[operation.name]
                 if self.set_uses[_key(afters)] > 1:
-                    afters = ((yield from self._join(_key(afters), afters, afters[0][1])),)
+                    name = yield from self._join(_key(afters), afters)
+                    # what keeps a member alive keeps the join alive
+                    strongest = next((after for _, after in afters if after.reason != WAR), afters[0][1])
+                    afters = ((name, strongest),)
                 operation = operation.replace(after=(yield from self._resolve(afters)))
             self.position[operation.name] = len(self.position)
             yield operation
 
-    def _resolve(self, afters: Iterable[PendingAfter]) -> Iterator[Operation]:
+    def _resolve(self, afters: Iterable[PendingAfter]) -> Generator[Operation, None, tuple[After, ...]]:
         """Yield the joining nodes that are needed first; return the ``after`` in program order."""
         resolved: dict[str, After] = {}
         for operation, after in afters:
             if isinstance(operation, Group):
-                members = self._flatten((member, after) for member in operation.members)
-                operation, after = yield from self._join(operation, members, after)
+                members = ((member, after) for member in operation.members)
+                operation = yield from self._join(operation, members)
             if operation not in resolved or resolved[operation].reason == WAR:
                 resolved[operation] = After(operation, after.reason, after.accesses)
         return tuple(sorted(resolved.values(), key=lambda after: self.position[after.operation]))
 
-    def _join(self, key: object, members: Iterable[PendingAfter], after: After) -> Iterator[Operation]:
-        """Yield the joining node of a set of operations if it isn't there yet; return how to wait for it."""
-        members = tuple(members)
+    def _join(self, key: object, members: Iterable[PendingAfter]) -> Generator[Operation, None, str]:
+        """Yield the joining node of a set of operations if it isn't there yet; return its name."""
         if key not in self.names:
-            resolved = yield from self._resolve(members)
+            resolved = yield from self._resolve(self._flatten(members))
             self.names[key] = name = self._name()
             self.position[name] = len(self.position)
             yield Operation(name, UPDATE_ALIASES, after=resolved)
-        # what keeps a member alive keeps the join alive
-        strongest = next((other for _, other in members if other.reason != WAR), after)
-        return self.names[key], strongest
+        return self.names[key]
 
     def _name(self) -> str:
         self.count += 1

@@ -10,11 +10,11 @@ N readers and N writers cost 2N, not N^2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice, takewhile
+from itertools import islice, repeat, takewhile
 from typing import NamedTuple
 
-from graphalias.graph import RAW, WAR, WAW, Access, Operation, Program, whole
-from graphalias.overlap import Footprint, covers, footprint
+from graphalias.graph import CONSTANT, INPUT, RAW, WAR, WAW, Access, Operation, Program, whole
+from graphalias.overlap import Footprint, footprint, footprint_covers
 from graphalias.sweep import overlapping_pairs
 
 #: From how many readers on a group is made of them.
@@ -45,12 +45,23 @@ class Use(NamedTuple):
     is_write: bool
 
 
+class Since(NamedTuple):
+    """Times from which on writers, and readers, are to be looked at. The second is never the later."""
+
+    writers: int
+    readers: int
+
+
+EVER = Since(0, 0)
+
+
 class Entry:
     """What happened to one set of bytes: its last writer, the readers since, and when it last changed."""
 
-    __slots__ = ("access", "changed", "readers", "writer", "written")
+    __slots__ = ("access", "changed", "key", "readers", "writer", "written")
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, key: Footprint, access: Access) -> None:
+        self.key = key
         self.access = access
         self.writer: str | None = None
         self.written = -1
@@ -73,13 +84,14 @@ class Ledger:
         self.with_groups = with_groups
         #: Objects whose geometry some operation writes; of others nothing need be noted.
         self.reshaped = {op.operands[i].object for op in program.operations for i in op.reshapes}
+        self.keys: dict[Access, Footprint] = {}
         self.uses = {op.name: tuple(self._uses_of(op)) for op in program.operations if op.is_compute}
         self.near = overlapping_keys(use for uses in self.uses.values() for use in uses)
         self.live: dict[str, dict[Footprint, Entry]] = {}
 
     def _uses_of(self, operation: Operation) -> Iterator[Use]:
         for value, access, is_write in operation.effects:
-            key = footprint(access)
+            key = self.keys.get(access) or self.keys.setdefault(access, footprint(access))
             if key.run_bytes:
                 yield Use(value.object, key, access, is_write)
         if self.reshaped:
@@ -88,32 +100,41 @@ class Ledger:
                     access = whole(name)
                     yield Use(name, footprint(access), access, False)
 
-    def conflicts(self, use: Use, writers_since: int = 0, readers_since: int = 0) -> Iterator[Conflict]:
-        """Yield what a use must follow: writers from a time on and, for a write, readers from another time on."""
-        since = readers_since if use.is_write else writers_since
-        for entry in self._overlapping(use.key, since):
-            if entry.writer is not None and entry.written >= writers_since:
+    def conflicts(self, use: Use, since: Since = EVER) -> Iterator[Conflict]:
+        """Yield what a use must follow: the last writers and, for a write, the readers."""
+        for entry in self._overlapping(use.key, since.readers if use.is_write else since.writers):
+            if entry.writer is not None and entry.written >= since.writers:
                 yield Conflict(entry.writer, WAW if use.is_write else RAW, entry.access)
             if use.is_write and entry.readers:
-                if self.with_groups and len(entry.readers) >= GROUP_SIZE and not covers(use.access, entry.access):
-                    entry.readers = [(entry.readers[-1][0], Group(reader for _, reader in entry.readers))]
-                for time, reader in reversed(entry.readers):
-                    if time < readers_since:
-                        break
-                    yield Conflict(reader, WAR, entry.access)
+                yield from self._readers(use, entry, since.readers)
 
-    def record(self, operation: Operation, time: int, readers_since: dict[Use, int] | None = None) -> None:
-        """Note what an operation at a time reads and writes. Times grow from call to call."""
-        uses = sorted(self.uses[operation.name], key=lambda use: not use.is_write)
-        for use in uses:
+    def _readers(self, use: Use, entry: Entry, since: int) -> Iterator[Conflict]:
+        """Yield the readers that a write must follow, the latest first; see note *groups*."""
+        if self.with_groups and len(entry.readers) >= GROUP_SIZE and not footprint_covers(use.key, entry.key):
+            entry.readers = [(entry.readers[-1][0], Group(reader for _, reader in entry.readers))]
+        for time, reader in reversed(entry.readers):
+            if time < since:
+                break
+            yield Conflict(reader, WAR, entry.access)
+
+    def record(self, operation: Operation, time: int, since: Iterable[Since] | None = None) -> None:
+        """Note what an operation at a time reads and writes. Times grow from call to call.
+
+        ``since`` says for each use what needs no look: what the operation is known to follow already.
+        """
+        uses = self.uses[operation.name]
+        writes = [use for use in uses if use.is_write]
+        for use, known in zip(uses, since or repeat(EVER)):  # noqa: B905  # repeats for ever
             if use.is_write:
-                self._forget_covered(use, readers_since[use] if readers_since else 0)
-        for use in uses:
+                self._forget_covered(use, known.readers)
+        for use in writes:
             entry = self._touch(use, time)
-            if use.is_write:
-                entry.writer, entry.written = operation.name, time
-            elif entry.written < time and not (entry.readers and entry.readers[-1][0] == time):
-                entry.readers.append((time, operation.name))
+            entry.writer, entry.written = operation.name, time
+        for use in uses:
+            if not use.is_write:
+                entry = self._touch(use, time)
+                if entry.written < time and not (entry.readers and entry.readers[-1][0] == time):
+                    entry.readers.append((time, operation.name))
 
     def writers_in(self, places: Iterable[str]) -> Iterator[Conflict]:
         """Yield the last writers of everything in some places, as whoever reads all of it needs them."""
@@ -124,7 +145,9 @@ class Ledger:
 
     def _overlapping(self, key: Footprint, since: int) -> list[Entry]:
         """Return the entries that overlap and changed at a time or later; see note *log*."""
-        live, near = self.live.get(key.place, {}), self.near[key]
+        live, near = self.live.get(key.place), self.near[key]
+        if not live:
+            return []
         recent = takewhile(lambda entry: entry[1].changed >= since, reversed(live.items()))
         walked = list(islice(recent, len(near) + 1))
         if len(walked) <= len(near):
@@ -133,7 +156,7 @@ class Ledger:
 
     def _touch(self, use: Use, time: int) -> Entry:
         live = self.live.setdefault(use.key.place, {})
-        entry = live.pop(use.key, None) or Entry(use.access)
+        entry = live.pop(use.key, None) or Entry(use.key, use.access)
         entry.changed = time
         live[use.key] = entry
         return entry
@@ -142,8 +165,8 @@ class Ledger:
         """Drop the entries whose bytes are all written now: who needs them needs only this write."""
         live = self.live.get(use.key.place, {})
         for entry in self._overlapping(use.key, since):
-            if covers(use.access, entry.access):
-                del live[footprint(entry.access)]
+            if footprint_covers(use.key, entry.key):
+                del live[entry.key]
 
 
 def overlapping_keys(uses: Iterable[Use]) -> dict[Footprint, dict[Footprint, None]]:
@@ -157,3 +180,13 @@ def overlapping_keys(uses: Iterable[Use]) -> dict[Footprint, dict[Footprint, Non
         pairs = overlapping_pairs(list(keyed.values()))
         near.update({key: {keys[other]: None for other in pairs[i]} for i, key in enumerate(keys)})
     return near
+
+
+def outliving_places(program: Program) -> list[str]:
+    """Return the places that can be seen after the program: storages, and objects whose geometry can be."""
+    results = [(op.target, value) for op in program.operations for value in op.results if value]
+    lasting = [value for target, value in results if target in (INPUT, CONSTANT)]
+    objects = dict.fromkeys(value.object for value in (*lasting, *program.output.operands))
+    finally_ = {value.object: value for _, value in results}
+    storages = [value.storage.name for value in (*lasting, *(finally_[name] for name in objects))]
+    return [*dict.fromkeys(storages), *objects]

@@ -98,13 +98,16 @@ def covers(a: Access, b: Access) -> bool:
     >>> covers(matrix, column), covers(row, column), covers(column, column)
     (True, False, True)
     """
-    one, other = footprint(a), footprint(b)
-    if not other.run_bytes:
+    return footprint_covers(footprint(a), footprint(b))
+
+
+def footprint_covers(a: Footprint, b: Footprint) -> bool:
+    """Whether it is certain that every byte of one footprint is one of another."""
+    if not b.run_bytes:
         return True
-    if one.place != other.place:
+    if a.place != b.place:
         return False
-    within = one.lo_bytes <= other.lo_bytes and other.hi_bytes <= one.hi_bytes
-    return within and (not one.dims or one == other)
+    return a.lo_bytes <= b.lo_bytes and b.hi_bytes <= a.hi_bytes and (not a.dims or a == b)
 
 
 def overlaps(a: Access, b: Access) -> bool:

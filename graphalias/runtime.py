@@ -13,8 +13,9 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from graphalias.aliases import eliminate_dead_operations, insert_update_aliases
+from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
+from graphalias.dead import eliminate_dead_operations
 from graphalias.errors import CaptureError, ExecutorError
 from graphalias.executors import resolve_executor
 from graphalias.executors.eager import values_only

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from graphalias.aliases import Hazard
 from graphalias.graph import OUTPUT, Operation, Program
+from graphalias.hazards import Hazard
 from graphalias.style import group_colours
 from graphalias.text import print_operation
 

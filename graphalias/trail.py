@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from graphalias.aliases import find_hazards
 from graphalias.executors.eager import bind_inputs, run_operation, values_only
 from graphalias.graph import Operation, Program
+from graphalias.hazards import find_hazards
 from graphalias.oracle import Scene, is_same
 
 

@@ -8,11 +8,13 @@ from typing import Any
 
 import torch
 
-from graphalias.aliases import eliminate_dead_operations, find_hazards, insert_update_aliases
+from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
+from graphalias.dead import eliminate_dead_operations
 from graphalias.errors import VerificationError
 from graphalias.executors.eager import bind_inputs
 from graphalias.graph import Program
+from graphalias.hazards import find_hazards
 from graphalias.lower import lower
 from graphalias.oracle import Scene, Seen, differences, is_same
 from graphalias.orders import topological_orders

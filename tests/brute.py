@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import networkx as nx
 
-from graphalias.aliases import outliving_places
+from graphalias.ledger import outliving_places
 from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, Access, Operation, Program, whole
 
 Touch = tuple[Access, bool]

@@ -136,7 +136,7 @@ def test_hazards_are_red_dashed_and_named(before):
 
 def test_a_hazard_on_an_edge_is_drawn_once(before, monkeypatch):
     """Where a hazard joins two operations that have an edge, the edge is redrawn, not doubled."""
-    from graphalias.aliases import find_hazards
+    from graphalias.hazards import find_hazards
 
     hazard, *_ = find_hazards(before)
     doubled = type(hazard)(**{**vars(hazard), "before": "x", "after": "view_1"})
