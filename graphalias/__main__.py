@@ -152,7 +152,9 @@ def _hazards(console: Console, options: argparse.Namespace) -> int:
     if not hazards:
         console.print("no hazards: every topological order of this program gives what eager PyTorch gives")
         return FINE
-    console.print(Text(f"{len(hazards)} hazard{'s' * (len(hazards) > 1)}", style="bold"))
+    console.print(
+        Text(f"{len(hazards)} hazard{'s' * (len(hazards) > 1)}, which no path in the graph orders", style="bold")
+    )
     console.print(hazard_table(hazards))
     return FINE
 

@@ -109,7 +109,7 @@ def _show(console: Console, example: Example, folder: Path, orders: int) -> Find
     _print_part(console, f"Captured, {sum(operation.is_compute for operation in before.operations)} operations")
     console.print(program_table(before))
     hazards = find_hazards(before)
-    _print_part(console, f"Hazards, {len(hazards)}")
+    _print_part(console, f"{len(hazards)} hazards, which no path in the graph orders")
     console.print(hazard_table(hazards, most=MOST_HAZARDS))
     after = insert_update_aliases(before)
     _print_part(console, "After insert_update_aliases: + is new, ~ is changed")

@@ -119,7 +119,7 @@ def hazard_table(hazards: Sequence[Hazard], *, most: int | None = None) -> Table
 def _sentence(hazard: Hazard) -> Text:
     place = hazard.accesses[0].place
     later = "the output" if hazard.after == OUTPUT else f"%{hazard.after}"
-    return _coloured(f"%{hazard.before} must run before {later}, and no path joins them; both touch {place}", {})
+    return _coloured(f"%{hazard.before} must run before {later}; both touch @{place}", {})
 
 
 def _source(name: str, location: str | None) -> str:

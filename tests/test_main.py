@@ -89,7 +89,7 @@ def test_hazards_shows_the_lines_of_source(capsys):
     assert (status, err) == (FINE, "")
     assert "aten.mul_.Tensor(%x!, 2)" in out
     assert "2 hazards" in out
-    assert re.search(r"RAW +%mul_ must run before %add,", out)
+    assert re.search(r"RAW +%mul_ must run before %add; both touch @s0", out)
     assert re.search(r"mine\.py:8 +x\.mul_\(2\)", out)
     assert re.search(r"mine\.py:9 +return row \+ 1", out)
     assert "what the caller sees afterwards" in out
