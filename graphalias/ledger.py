@@ -177,6 +177,9 @@ def overlapping_keys(uses: Iterable[Use]) -> dict[Footprint, dict[Footprint, Non
     near: dict[Footprint, dict[Footprint, None]] = {}
     for keyed in places.values():
         keys = list(keyed)
+        if len(keys) == 1:
+            near[keys[0]] = dict.fromkeys(keys)
+            continue
         pairs = overlapping_pairs(list(keyed.values()))
         near.update({key: {keys[other]: None for other in pairs[i]} for i, key in enumerate(keys)})
     return near
