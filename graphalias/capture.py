@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from graphalias.call import Call, Inputs, read_call
 from graphalias.constants import Constants
 from graphalias.errors import CaptureError
 from graphalias.frozen import PythonState
-from graphalias.graph import OUTPUT, Operation, Program, Value
+from graphalias.graph import CONSTANT, INPUT, OUTPUT, Operation, Program, Value
 from graphalias.guards import sharing_of
 from graphalias.handles import Handles
 from graphalias.interceptor import Interceptor
@@ -57,10 +58,10 @@ def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
     call = read_call(fn, args, kwargs)
     state = PythonState([("", fn), *call.leaves])
     try:
-        program = trace(call, merged=frozenset())
-        state.refuse_changes(lambda: trace(call, merged=frozenset()))
-        merged = _to_merge(call, program)
-        return trace(call, merged=merged) if merged else program
+        repeated = _repeated(call)
+        program = trace(call, merged=repeated)
+        state.refuse_changes(lambda: trace(call, merged=repeated))
+        return _apart(call, program, repeated) if repeated else program
     finally:
         state.restore()
 
@@ -126,9 +127,14 @@ def _program(call: Call, inputs: Inputs, recorder: Recorder, leaves: Sequence[An
     _refuse_lent_memory(constants.literal_storages, operations)
     tensors = [*call.tensors, *constants.bindings.values(), *leaves]
     requires_grad = any(isinstance(tensor, torch.Tensor) and tensor.requires_grad for tensor in tensors)
+    outside = {value.object for op in operations if op.target in (INPUT, CONSTANT) for value in op.results if value}
+    returns_grad = any(
+        isinstance(value, Value) and value.object not in outside and leaf.requires_grad
+        for leaf, value in zip(leaves, outputs, strict=True)
+    )
     signature = Signature(
         call.in_spec, tuple(inputs.leaves), inputs.specs, call.module, inputs.module_tensors, out_spec, requires_grad,
-        sharing_of(operations), constants.bindings,
+        returns_grad, sharing_of(operations), constants.bindings,
     )  # fmt: skip
     bindings = {**constants.bindings, **recorder.arguments.opaque}
     name = getattr(call.fn, "__name__", type(call.fn).__name__)
@@ -190,17 +196,40 @@ def _used(recorder: Recorder, outputs: Iterable[Any]) -> list[Operation]:
     return kept[::-1]
 
 
-def _to_merge(call: Call, program: Program) -> frozenset[int]:
-    """Return the ids of tensors passed more than once whose bytes or geometry the program writes.
+def _repeated(call: Call) -> frozenset[int]:
+    """Return the ids of tensors that are passed more than once."""
+    counts = Counter(id(tensor) for tensor in call.tensors)
+    return frozenset(key for key, count in counts.items() if count > 1)
 
-    Only then does it matter that they are one: a program that writes neither fits every sharing of its inputs.
+
+def _apart(call: Call, together: Program, repeated: frozenset[int]) -> Program:
+    """Return the program in which a tensor passed twice is two inputs, where that makes no difference.
+
+    A function that writes neither its bytes nor its geometry fits every sharing of its inputs, unless it (or a kernel)
+    looks whether two arguments are the same object: then another program comes out, and the tensor stays one input.
     """
-    operations = program.operations
-    written = {operand.storage.name for op in operations for operand in op.written}
-    written |= {op.operands[i].object for op in operations for i in op.reshapes}
-    ids = [id(tensor) for tensor in call.tensors]
-    values = [value for value in program.inputs if not value.is_state]
-    return frozenset(
-        key for key, value in zip(ids, values, strict=True)
-        if ids.count(key) > 1 and (value.storage.name in written or value.object in written)
-    )  # fmt: skip
+    unique = dict.fromkeys(id(tensor) for tensor in call.tensors)
+    values = [value for value in together.inputs if not value.is_state]
+    written = {operand.storage.name for op in together.operations for operand in op.written}
+    written |= {op.operands[i].object for op in together.operations for i in op.reshapes}
+    mutated = {k for k, v in zip(unique, values, strict=True) if not written.isdisjoint((v.storage.name, v.object))}
+    if repeated <= mutated:
+        return together
+    try:
+        apart = trace(call, merged=repeated & mutated)
+    except CaptureError:
+        return together
+    return apart if _computed(call, apart) == _computed(call, together) else together
+
+
+def _computed(call: Call, program: Program) -> list[Any]:
+    """Return what a program computes, an input that is the same tensor as another one under the other's name."""
+    signature = program.signature
+    names = [*(leaf.input for leaf in signature.leaves if leaf.input), *signature.module_tensors]
+    first: dict[int, str] = {}
+    same = {name: first.setdefault(id(tensor), name) for tensor, name in zip(call.tensors, names, strict=True)}
+    operations = [operation for operation in program.operations if operation.is_compute]
+    return [
+        (operation.target, [same.get(operand.name, operand.name) for operand in operation.operands])
+        for operation in operations
+    ]

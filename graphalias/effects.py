@@ -139,7 +139,11 @@ def effects_of(
     Effects(reads=(0,), writes=(0,), reshapes=(), is_random=False, is_worldly=False)
     """
     changes_geometry = torch.Tag.inplace_view in operator.tags
-    writes = () if changes_geometry else tuple(i for i, operand in enumerate(operands) if operand.is_written)
+    # An operand that makes its storage grow writes what was not there before.
+    writes = tuple(
+        i for i, operand in enumerate(operands)
+        if operand.is_written and (not changes_geometry or before[i].storage_bytes < after[i].storage_bytes)
+    )  # fmt: skip
     reads = tuple(
         i for i, operand in enumerate(operands)
         if not changes_geometry and not operand.is_out
@@ -147,7 +151,7 @@ def effects_of(
     )  # fmt: skip
     reshapes = tuple(
         i for i, operand in enumerate(operands)
-        if (changes_geometry and operand.is_written and operand.name == "self") or before[i] != after[i]
+        if (changes_geometry and operand.is_written and operand.name == "self") or before[i][:-1] != after[i][:-1]
     )  # fmt: skip
     return Effects(reads, writes, reshapes, is_random(operator), is_worldly(operator, operands))
 

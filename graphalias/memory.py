@@ -15,7 +15,7 @@ from graphalias.torch_private import is_wrapped, storage_key
 
 
 class Geometry(NamedTuple):
-    """How a tensor object sees memory. ``storage`` identifies the allocation only while it lives."""
+    """How a tensor object sees memory, and how large that is. ``storage`` identifies it only while it lives."""
 
     storage: int
     offset: int
@@ -24,13 +24,14 @@ class Geometry(NamedTuple):
     dtype: torch.dtype
     conj: bool
     neg: bool
+    storage_bytes: int
 
 
 def geometry_of(tensor: torch.Tensor) -> Geometry:
     """Return how a tensor, real or fake, sees memory."""
     return Geometry(
         storage_key(tensor), tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype,
-        tensor.is_conj(), tensor.is_neg(),
+        tensor.is_conj(), tensor.is_neg(), tensor.untyped_storage().nbytes(),
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from graphalias.effects import Effects, Operand, effects_of, is_factory, operand
 from graphalias.errors import CaptureError
 from graphalias.graph import Operation, Value
 from graphalias.handles import Handles
+from graphalias.layout import kernel_strides, with_strides
 from graphalias.location import user_location
 from graphalias.memory import geometry_of
 from graphalias.probe import refuse_what_eager_refuses
@@ -150,9 +151,10 @@ class Recorder(TorchDispatchMode):
 
     def _call(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Operand]) -> Any:
         plain_args, plain_kwargs = call_without_generators(args, kwargs)
+        strides = kernel_strides(func, args, kwargs, operands)
         try:
             refuse_what_eager_refuses(func, args, kwargs, operands)
-            return func(*plain_args, **plain_kwargs)
+            return with_strides(func(*plain_args, **plain_kwargs), strides, operands)
         except DATA_DEPENDENT as error:
             raise CaptureError(
                 f"can't capture {func}: what it returns depends on the values of tensors",

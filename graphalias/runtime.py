@@ -153,7 +153,10 @@ class Jitted:
                 self._hits += 1
                 return self._fn(*args, **kwargs) if entry.compiled is None else entry.run(tensors)
         entry = self._add_entry(key, args, kwargs)
-        return self._fn(*args, **kwargs) if entry.compiled is None else entry.run(entry.fits(args, kwargs))
+        if entry.compiled is None:
+            return self._fn(*args, **kwargs)
+        # The first run checks every result against the handle the program says it is.
+        return entry.compiled.program.run(*args, **kwargs)
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Return the compiled method of an instance."""
@@ -215,7 +218,8 @@ class Jitted:
                 raise
             self._say(str(error), f"the original function is called: {error}")
             return Entry()
-        if torch.is_grad_enabled() and program.signature.requires_grad:
+        signature = program.signature
+        if signature.returns_grad or (torch.is_grad_enabled() and signature.requires_grad):
             self._say(
                 "autograd", "a result requires grad: the original function is called, so that gradients are right"
             )

@@ -107,6 +107,8 @@ class Signature:
         The module and ``{input name: qualified name}``: read again at each call.
     requires_grad : bool
         Whether an input, a constant or an output requires grad: a program computes values only.
+    returns_grad : bool
+        Whether a result that is neither input nor constant requires grad, as under ``torch.enable_grad()``.
     sharing : Sharing
         Which inputs and constants may share memory.
     constants : dict
@@ -132,6 +134,7 @@ class Signature:
     module_tensors: Mapping[str, str] = field(default_factory=dict)
     out_spec: Any = None
     requires_grad: bool = False
+    returns_grad: bool = False
     sharing: Sharing = field(default_factory=Sharing)
     constants: Mapping[str, torch.Tensor] = field(default_factory=dict)
 

@@ -8,8 +8,8 @@ from functools import lru_cache
 
 import networkx as nx
 
-from graphalias.ledger import outliving_places
 from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, Access, Operation, Program, whole
+from graphalias.ledger import outliving_places
 
 Touch = tuple[Access, bool]
 

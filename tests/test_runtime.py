@@ -157,6 +157,30 @@ def test_closed_over_parameter_that_requires_grad() -> None:
     assert torch.equal(w.grad, torch.full((3,), 2.0))
 
 
+def test_gradients_recorded_inside_no_grad() -> None:
+    """A function that records gradients itself, whatever the mode it is called in, keeps them."""
+
+    def loss(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        with torch.enable_grad():
+            return (x * w).sum()
+
+    w = torch.ones(2, requires_grad=True)
+    with torch.no_grad():
+        value = jit(loss)(torch.ones(2), w)
+    value.backward()
+    assert torch.equal(w.grad, torch.ones(2))
+
+
+def test_arguments_that_are_the_same_object() -> None:
+    """A function may look whether two arguments are one object; the program for one object is not used for two."""
+    jitted = jit(lambda x, y: x + 1 if x is y else x * y)
+    x = torch.full((2,), 3.0)
+    assert jitted(x, x).tolist() == [4.0, 4.0] and jitted(x, x.clone()).tolist() == [9.0, 9.0]
+    copy = jit(lambda x, y: x.copy_(y).mul_(2))  # a kernel looks too: it refuses two objects on the same memory
+    matrix = torch.ones(2, 2).t()
+    assert torch.equal(copy(matrix, matrix), torch.full((2, 2), 2.0))
+
+
 def test_cache_limit(caplog: pytest.LogCaptureFixture) -> None:
     """Beyond the limit one warning names what keeps changing, and the original function is called."""
     jitted = jit(add_one, cache_limit=3)

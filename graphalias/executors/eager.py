@@ -11,7 +11,7 @@ import torch
 
 from graphalias.errors import ExecutorError
 from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, Operation, Program, Symbol, Value
-from graphalias.symbols import torch_object
+from graphalias.symbols import DTYPES, torch_object
 
 
 def set_data(tensor: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
@@ -143,8 +143,25 @@ def run_operation(operation: Operation, tensors: dict[str, Any], bindings: Mappi
     results = [result for result in operation.results if result is None or not result.is_state]
     if results:
         for result, tensor in zip(results, flatten_results(returned), strict=True):
-            if result is not None:
+            if result is not None and tensor is not None:  # a kernel may leave out what nothing uses
+                _check_result(operation, result, tensor)
                 tensors[result.name] = tensor
+
+
+def _check_result(operation: Operation, result: Value, tensor: torch.Tensor) -> None:
+    """Refuse a result that is not the handle the program says: what overlaps what is worked out from those."""
+    if operation.target == UPDATE_ALIASES:
+        return
+    steps = [step for size, step in zip(result.shape, result.stride, strict=True) if size > 1]
+    found = [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+    is_same = tuple(tensor.shape) == result.shape and tensor.dtype == DTYPES[result.dtype]
+    if not is_same or (tensor.numel() and (found != steps or tensor.storage_offset() != result.offset)):
+        raise ExecutorError(
+            f"expected {result!r}, stride {result.stride}, offset {result.offset}; {operation.target} returned "
+            f"{tensor.dtype} {list(tensor.shape)}, stride {tensor.stride()}, offset {tensor.storage_offset()}",
+            node=operation.name, location=operation.location,
+            hint="torch's shape rule for this operator differs from its kernel: report it, or call it outside",
+        )  # fmt: skip
 
 
 def failed(operation: Operation, error: Exception) -> ExecutorError:

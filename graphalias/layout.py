@@ -1,0 +1,75 @@
+"""Strides as the kernels give them: fakes are not always right about results of operands that are not row-major.
+
+What is a view and what overlaps what is worked out from strides, so the kernel is asked, on scratch memory, once for
+each geometry. Of row-major operands it is not asked: there fakes are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from graphalias.arguments import flatten_results
+from graphalias.effects import Operand
+from graphalias.scratch import call_key, run_on_scratch
+from graphalias.torch_private import map_tensors, storage_key
+
+#: Of each result; None where there is no answer.
+Strides = list[tuple[int, ...] | None]
+
+_answers: dict[Any, Strides] = {}
+
+
+def kernel_strides(
+    operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Operand]
+) -> Strides:
+    """Return the strides of a call's results where fakes may be wrong about them; empty where they are right.
+
+    To be asked before the call, which may resize operands.
+    """
+    if not _is_unsure(operator, operands):
+        return []
+    key = call_key(operator, args, kwargs, operands)
+    if key not in _answers:
+        _answers[key] = _ask(operator, args, kwargs)
+    return _answers[key]
+
+
+def with_strides(result: Any, strides: Strides, operands: Sequence[Operand]) -> Any:
+    """Return a call's result with fresh fakes, and resized ``out=`` operands, of these strides."""
+    leaves = flatten_results(result)
+    if len(strides) != len(leaves):
+        return result
+    known = {id(operand.tensor) for operand in operands}
+    storages = {storage_key(operand.tensor) for operand in operands}
+    changed: dict[int, torch.Tensor] = {}
+    for leaf, stride in zip(leaves, strides, strict=True):
+        if stride is None or not isinstance(leaf, torch.Tensor) or leaf.stride() == stride:
+            continue
+        if id(leaf) in known:
+            leaf.as_strided_(leaf.shape, stride)
+        elif storage_key(leaf) not in storages:
+            changed[id(leaf)] = torch.empty_strided(leaf.shape, stride, dtype=leaf.dtype, device=leaf.device)
+    return map_tensors(lambda leaf: changed.get(id(leaf), leaf), result) if changed else result
+
+
+def _is_unsure(operator: Any, operands: Sequence[Operand]) -> bool:
+    """Whether a call makes something new, or resizes something, from operands that are not row-major."""
+    if operator.namespace != "aten" or torch.Tag.inplace_view in operator.tags:
+        return False
+    makes_some = any(returned.alias_info is None for returned in operator._schema.returns)
+    makes_some = makes_some or any(operand.is_out for operand in operands)
+    return makes_some and any(not operand.tensor.is_contiguous() for operand in operands)
+
+
+def _ask(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
+    for fill in (0, 1):
+        try:
+            result = run_on_scratch(operator, args, kwargs, fill)
+        except Exception:  # it may not like these values; if it likes none, the run finds out
+            continue
+        leaves = flatten_results(result)
+        return [leaf.stride() if isinstance(leaf, torch.Tensor) and leaf.numel() > 1 else None for leaf in leaves]
+    return []
