@@ -21,7 +21,7 @@ from graphalias.errors import GraphAliasError, VerificationError
 from graphalias.example_inputs import make_inputs
 from graphalias.graph import UPDATE_ALIASES, Program
 from graphalias.hazards import find_hazards
-from graphalias.location import describe, is_user_frame
+from graphalias.tracing.location import describe, is_user_frame
 from graphalias.terminal import hazard_table, make_console, program_table
 from graphalias.user_code import check_arguments, load
 from graphalias.verify import verify

@@ -106,6 +106,13 @@ class Scene:
         return looks
 
 
+def soil_memory(byte: int) -> None:
+    """Leave freed memory full of a byte, so that what reads uninitialised memory shows something else each time."""
+    for size in (2**power for power in range(4, 17)):
+        soiled = [torch.full((size,), byte, dtype=torch.uint8) for _ in range(16)]
+        del soiled
+
+
 def differences(expected: Seen, found: Seen, *, exact: bool = True, with_state_of_errors: bool = True) -> list[str]:
     """Return what differs, one line each; empty where nothing does.
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from graphalias import CaptureError
 from graphalias.capture import capture
-from graphalias.frozen import PythonState
+from graphalias.tracing.frozen import PythonState
 
 COUNTER = 0
 TABLE: dict[str, Any] = {"a": [1]}

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
-from graphalias.arguments import flatten_results
+from graphalias.tracing.arguments import flatten_results
 from graphalias.effects import Operand
-from graphalias.scratch import call_key, run_on_scratch
+from graphalias.tracing.scratch import call_key, run_on_scratch
 from graphalias.torch_private import map_tensors, storage_key
 
 #: Of each result; None where there is no answer.

@@ -9,11 +9,10 @@ from types import FrameType
 import networkx
 import torch
 
-_PACKAGES = tuple(
-    os.path.dirname(os.path.abspath(file)) + os.sep for file in (torch.__file__, networkx.__file__, __file__)
-)
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PACKAGES = (*(os.path.dirname(os.path.abspath(other.__file__)) + os.sep for other in (torch, networkx)), _OURS)
 # The demo's programs lie in this package, and are shown as a user's would be.
-_EXAMPLES = os.path.join(os.path.dirname(os.path.abspath(__file__)), "examples.py")
+_EXAMPLES = os.path.join(_OURS, "examples.py")
 _STANDARD_LIBRARY = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 

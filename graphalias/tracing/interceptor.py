@@ -11,7 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from graphalias.errors import CaptureError
-from graphalias.recorder import Recorder
+from graphalias.tracing.recorder import Recorder
 from graphalias.torch_private import map_tensors
 
 T = torch.Tensor

@@ -8,17 +8,17 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphalias.arguments import Arguments, call_without_generators, flatten_results
-from graphalias.constants import Constants
+from graphalias.tracing.arguments import Arguments, call_without_generators, flatten_results
+from graphalias.tracing.constants import Constants
 from graphalias.effects import Effects, Operand, effects_of, is_factory, operands_of, tensors_in
 from graphalias.errors import CaptureError
 from graphalias.graph import Operation, Value
-from graphalias.handles import Handles
-from graphalias.layout import kernel_strides, with_strides
-from graphalias.location import user_location
+from graphalias.tracing.handles import Handles
+from graphalias.tracing.layout import kernel_strides, with_strides
+from graphalias.tracing.location import user_location
 from graphalias.memory import geometry_of
-from graphalias.probe import refuse_what_eager_refuses
-from graphalias.states import States
+from graphalias.tracing.probe import refuse_what_eager_refuses
+from graphalias.tracing.states import States
 from graphalias.torch_private import (
     DATA_DEPENDENT,
     OpOverload,

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from graphalias.constants import Constants
+from graphalias.tracing.constants import Constants
 from graphalias.errors import CaptureError
-from graphalias.handles import Handles
+from graphalias.tracing.handles import Handles
 from graphalias.memory import why_unsupported
 from graphalias.signature import Leaf, TensorSpec, argument_labels
 from graphalias.torch_private import flatten, unflatten

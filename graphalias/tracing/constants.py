@@ -8,7 +8,7 @@ import torch
 
 from graphalias.errors import CaptureError
 from graphalias.graph import CONSTANT, INPUT, Operation, Storage
-from graphalias.handles import Handles
+from graphalias.tracing.handles import Handles
 from graphalias.memory import RealMemory, why_unsupported
 from graphalias.torch_private import (
     FakeTensor,

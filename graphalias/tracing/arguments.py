@@ -8,7 +8,7 @@ import torch
 
 from graphalias.errors import CaptureError
 from graphalias.graph import Symbol, Value
-from graphalias.handles import Handles
+from graphalias.tracing.handles import Handles
 from graphalias.symbols import symbol_of
 from graphalias.torch_private import is_same_generator
 

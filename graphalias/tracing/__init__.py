@@ -1,0 +1,1 @@
+"""What `capture` is made of: fakes and their handles, the recorder, the questions put to kernels, Python state."""
