@@ -21,8 +21,8 @@ from graphalias.errors import GraphAliasError, VerificationError
 from graphalias.example_inputs import make_inputs
 from graphalias.graph import UPDATE_ALIASES, Program
 from graphalias.hazards import find_hazards
-from graphalias.tracing.location import describe, is_user_frame
 from graphalias.terminal import hazard_table, make_console, program_table
+from graphalias.tracing.location import describe, is_user_frame
 from graphalias.user_code import check_arguments, load
 from graphalias.verify import verify
 

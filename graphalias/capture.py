@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 
-from graphalias.tracing.call import Call, Inputs, read_call
-from graphalias.tracing.constants import Constants
 from graphalias.errors import CaptureError
-from graphalias.tracing.frozen import PythonState
 from graphalias.graph import CONSTANT, INPUT, OUTPUT, Operation, Program, Value
 from graphalias.guards import sharing_of
-from graphalias.tracing.handles import Handles
-from graphalias.tracing.interceptor import Interceptor
-from graphalias.tracing.recorder import Recorder
 from graphalias.signature import Signature, is_plain
 from graphalias.switch import disabled
 from graphalias.torch_private import FakeTensorMode, flatten, holds_fake, quiet_fakes
+from graphalias.tracing.call import Call, Inputs, read_call
+from graphalias.tracing.constants import Constants
+from graphalias.tracing.frozen import PythonState
+from graphalias.tracing.handles import Handles
+from graphalias.tracing.interceptor import Interceptor
+from graphalias.tracing.recorder import Recorder
 
 
 def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:

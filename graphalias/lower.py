@@ -183,9 +183,9 @@ class _Writer:
                 if not value.is_state and value.object not in outside and operation.target != UPDATE_ALIASES:
                     last[value.object] = operation.name
         dying: dict[str, list[str]] = {}
-        for name, operation in last.items():
-            if self.program.operation(operation).is_compute:
-                dying.setdefault(operation, []).append(name)
+        for object_name, user in last.items():
+            if self.program.operation(user).is_compute:
+                dying.setdefault(user, []).append(object_name)
         return dying
 
     def _variable(self, value: Value) -> str:

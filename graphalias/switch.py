@@ -16,6 +16,10 @@ def disabled() -> Iterator[None]:
 
     The environment variable ``GRAPHALIAS_DISABLE=1``, read when the package is imported, does so everywhere.
 
+    Returns
+    -------
+    context manager
+
     Examples
     --------
     >>> import torch, graphalias

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ def symbol_of(argument: Any) -> Symbol | None:
     return None
 
 
-def torch_object(symbol: Symbol, bindings: dict[str, Any]) -> Any:
+def torch_object(symbol: Symbol, bindings: Mapping[str, Any]) -> Any:
     """Return the torch object, or the bound object, that a symbol names.
 
     Raises

@@ -8,9 +8,9 @@ import torch
 
 from graphalias.errors import CaptureError
 from graphalias.graph import Symbol, Value
-from graphalias.tracing.handles import Handles
 from graphalias.symbols import symbol_of
 from graphalias.torch_private import is_same_generator
+from graphalias.tracing.handles import Handles
 
 
 class Arguments:

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from graphalias.tracing.constants import Constants
 from graphalias.errors import CaptureError
-from graphalias.tracing.handles import Handles
 from graphalias.memory import why_unsupported
 from graphalias.signature import Leaf, TensorSpec, argument_labels
 from graphalias.torch_private import flatten, unflatten
+from graphalias.tracing.constants import Constants
+from graphalias.tracing.handles import Handles
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import torch
 
 from graphalias.errors import CaptureError
 from graphalias.graph import CONSTANT, INPUT, Operation, Storage
-from graphalias.tracing.handles import Handles
 from graphalias.memory import RealMemory, why_unsupported
 from graphalias.torch_private import (
     FakeTensor,
@@ -20,6 +19,7 @@ from graphalias.torch_private import (
     storage_key,
     version_of,
 )
+from graphalias.tracing.handles import Handles
 
 
 class Constants:

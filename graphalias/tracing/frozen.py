@@ -13,10 +13,10 @@ from typing import Any
 import torch
 
 from graphalias.errors import CaptureError
+from graphalias.torch_private import no_modes
 from graphalias.tracing.location import describe, is_user_frame
 from graphalias.tracing.reach import reachable_slots
 from graphalias.tracing.slots import Slot, state_slot
-from graphalias.torch_private import no_modes
 
 #: Where a module keeps what its users call ``module.weight``.
 _MODULE_DICTS = re.compile(r"\._(?:buffers|parameters|modules)\['([^']*)'\]")

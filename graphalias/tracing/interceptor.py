@@ -11,8 +11,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from graphalias.errors import CaptureError
-from graphalias.tracing.recorder import Recorder
 from graphalias.torch_private import map_tensors
+from graphalias.tracing.recorder import Recorder
 
 T = torch.Tensor
 

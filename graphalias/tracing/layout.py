@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from graphalias.tracing.arguments import flatten_results
 from graphalias.effects import Operand
-from graphalias.tracing.scratch import call_key, run_on_scratch
 from graphalias.torch_private import map_tensors, storage_key
+from graphalias.tracing.arguments import flatten_results
+from graphalias.tracing.scratch import call_key, run_on_scratch
 
 #: Of each result; None where there is no answer.
 Strides = list[tuple[int, ...] | None]

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from graphalias.effects import Operand
-from graphalias.tracing.scratch import byte_range, call_key, overlaps_itself, run_on_scratch
 from graphalias.torch_private import storage_key
+from graphalias.tracing.scratch import byte_range, call_key, overlaps_itself, run_on_scratch
 
 _answers: dict[Any, Exception | None] = {}
 

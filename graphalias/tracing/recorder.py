@@ -8,17 +8,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from graphalias.tracing.arguments import Arguments, call_without_generators, flatten_results
-from graphalias.tracing.constants import Constants
 from graphalias.effects import Effects, Operand, effects_of, is_factory, operands_of, tensors_in
 from graphalias.errors import CaptureError
 from graphalias.graph import Operation, Value
-from graphalias.tracing.handles import Handles
-from graphalias.tracing.layout import kernel_strides, with_strides
-from graphalias.tracing.location import user_location
 from graphalias.memory import geometry_of
-from graphalias.tracing.probe import refuse_what_eager_refuses
-from graphalias.tracing.states import States
 from graphalias.torch_private import (
     DATA_DEPENDENT,
     OpOverload,
@@ -30,6 +23,13 @@ from graphalias.torch_private import (
     map_tensors,
     no_function_modes,
 )
+from graphalias.tracing.arguments import Arguments, call_without_generators, flatten_results
+from graphalias.tracing.constants import Constants
+from graphalias.tracing.handles import Handles
+from graphalias.tracing.layout import kernel_strides, with_strides
+from graphalias.tracing.location import user_location
+from graphalias.tracing.probe import refuse_what_eager_refuses
+from graphalias.tracing.states import States
 
 
 class Recorder(TorchDispatchMode):

@@ -22,8 +22,7 @@ def run_on_scratch(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
         return operator(*scratch_args, **scratch_kwargs)
 
 
-def call_key(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Operand]
-) -> Any:
+def call_key(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], operands: Sequence[Operand]) -> Any:
     """Return what makes two calls the same to a kernel, values apart."""
     places: dict[int, int] = {}
     geometries = []

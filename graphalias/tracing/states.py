@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from graphalias.tracing.arguments import Arguments
 from graphalias.effects import WORLD, Effects
 from graphalias.graph import INPUT, Operation, Storage, Value
-from graphalias.tracing.handles import Handles
 from graphalias.torch_private import is_same_generator
+from graphalias.tracing.arguments import Arguments
+from graphalias.tracing.handles import Handles
 
 
 class States:
