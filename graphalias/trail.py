@@ -59,7 +59,7 @@ def _trail(
                 except Exception as error:
                     trail[name] = [type(error).__name__]
                     break
-                if operation.is_compute:
+                if operation.effects:  # a view that shows other contents is not to blame for them
                     trail[name] = [_look(tensors[value.name]) for value in _touched(operation)]
     return trail
 

@@ -31,6 +31,20 @@ def test_wrong_order_is_blamed() -> None:
     assert torch.equal(x, torch.ones(2, 2))
 
 
+def test_views_are_not_blamed() -> None:
+    """The first operation that differs is one that read or wrote something wrong, not a view made after the write."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        head = x[:2]
+        before = head * 10
+        x.add_(1)
+        return before, head * 10
+
+    x = torch.ones(4)
+    with pytest.raises(VerificationError, match="the first operation that differs: mul"):
+        verify(capture(program, x), x)
+
+
 def test_wrong_effects_are_blamed() -> None:
     """An operation that states less than it does is found out, and the hint says where to look."""
     x = torch.ones(2, 2)
