@@ -73,7 +73,7 @@ def adds_nothing(program: Program) -> bool:
     return inserter.operations == [*program.operations]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Need:
     """What one operation needs before it may use one object."""
 

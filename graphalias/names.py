@@ -14,6 +14,8 @@ class Carried:
     A WAR edge keeps nothing alive, so it is not enough for who reads what the operation wrote.
     """
 
+    __slots__ = ("nodes", "operations", "size")
+
     def __init__(self) -> None:
         self.operations: dict[str | Group, bool] = {}
         self.nodes: list[Carried] = []
@@ -43,7 +45,7 @@ class Carried:
         return holds_all
 
 
-@dataclass
+@dataclass(slots=True)
 class Names:
     """The newest names of one object.
 

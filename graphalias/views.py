@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -63,17 +63,20 @@ def aliasing_edges(program: Program) -> tuple[AliasingEdge, ...]:
     >>> [tuple(edge) for edge in aliasing_edges(program)]
     [('x', 'row', 'view'), ('row', 'add__1', 'in_place')]
     """
-    edges: list[AliasingEdge] = []
+    return tuple(_edges(program.operations))
+
+
+def _edges(operations: Iterable[Operation]) -> Iterator[AliasingEdge]:
     first_on: dict[str, str] = {}
-    for operation in program.operations:
-        edges += _edges_of(operation, first_on)
-    return tuple(edges)
+    for operation in operations:
+        yield from _edges_of(operation, first_on)
 
 
 def _edges_of(operation: Operation, first_on: dict[str, str]) -> Iterator[AliasingEdge]:
     """Yield an operation's edges and note the first handle of each storage."""
-    objects = {operand.object: operand for operand in reversed(operation.operands)}
-    storages = {operand.storage.name: operand.name for operand in reversed(operation.operands)}
+    operands = operation.operands[::-1]  # the first operand of an object or a storage is the one that stays
+    objects = {operand.object: operand for operand in operands}
+    storages = {operand.storage.name: operand.name for operand in operands}
     kind = UPDATE_ALIASES if operation.target == UPDATE_ALIASES else IN_PLACE
     for result in operation.results:
         if result is None or result.is_state:
@@ -90,7 +93,7 @@ def _edges_of(operation: Operation, first_on: dict[str, str]) -> Iterator[Aliasi
         first_on.setdefault(place, result.name)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ViewGroup:
     """Handles that may share memory: a connected component of the aliasing edges.
 
@@ -167,16 +170,17 @@ def find_view_groups(program: Program) -> tuple[ViewGroup, ...]:
     """
     operations = program.operations
     handles = {value.name: value for op in operations for value in op.results if value and not value.is_state}
-    written = {value.name for operation in operations for value in operation.written}
+    written = {operation.operands[i].name for operation in operations for i in operation.writes}
     reshaped = {operation.operands[i].name for operation in operations for i in operation.reshapes}
     position = {name: i for i, name in enumerate(handles)}
     aliases = nx.Graph()
     aliases.add_nodes_from(handles)
-    aliases.add_edges_from((edge.source, edge.target) for edge in aliasing_edges(program))
+    aliases.add_edges_from((edge.source, edge.target) for edge in _edges(operations))
     groups = []
     for i, names in enumerate(nx.connected_components(aliases)):
-        values = tuple(handles[name] for name in sorted(names, key=position.__getitem__))
-        storages = tuple(dict.fromkeys(value.storage for value in values))
+        ordered = sorted(names, key=position.__getitem__) if len(names) > 1 else names
+        values = tuple(handles[name] for name in ordered)
+        storages = tuple({value.storage.name: value.storage for value in values}.values())
         is_written, is_reshaped = not written.isdisjoint(names), not reshaped.isdisjoint(names)
         groups.append(ViewGroup(f"group{i}", values, storages, is_written, is_reshaped))
     return tuple(groups)
