@@ -11,12 +11,12 @@ One walk in program order. For each operation:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, WAR, After, Operation, Program, Value
+from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, After, Operation, Program
 from graphalias.joins import Pending, emit
-from graphalias.ledger import Conflict, Group, Ledger, Since, Use, outliving_places
-from graphalias.names import Carried, Names
+from graphalias.ledger import Conflict, Group, Ledger, outliving_places
+from graphalias.names import Carried, Names, Need, keep_strongest
 
 
 def insert_update_aliases(program: Program) -> Program:
@@ -73,53 +73,19 @@ def adds_nothing(program: Program) -> bool:
     return inserter.operations == [*program.operations]
 
 
-@dataclass(slots=True)
-class _Need:
-    """What one operation needs before it may use one object."""
-
-    names: Names
-    conflicts: dict[str | Group, Conflict] = field(default_factory=dict)
-    touches_bytes: bool = False
-    writes: bool = False
-    reshapes: bool = False
-
-    @property
-    def newest(self) -> Value:
-        """The name to use: for bytes and for changing a geometry the newest; for a view that of the geometry."""
-        return self.names.bytes if self.touches_bytes or self.reshapes else self.names.geometry
-
-    def look(self, use: Use, since: Since, ledger: Ledger) -> None:
-        """Add what a use of the object must follow, as far as it isn't known to."""
-        is_geometry = use.key.place == use.object
-        if is_geometry:
-            self.reshapes |= use.is_write
-        else:
-            self.touches_bytes = True
-            self.writes |= use.is_write
-        for conflict in ledger.conflicts(use, since):
-            if is_geometry and conflict.reason != WAR:
-                continue  # the newest names follow the geometry's writers by themselves
-            if not self.names.carried.holds(conflict.operation, conflict.reason):
-                _keep_strongest(self.conflicts, conflict)
-
-    def settle(self, time: int) -> None:
-        """Note that everything the use needs, up to now, is carried by the object's name."""
-        self.names.advance(time, writers=self.touches_bytes, readers=self.writes)
-
-
 class _Inserter:
     """One walk over a program that renames operands and inserts nodes."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.ledger = Ledger(program, with_groups=True)
-        self.names: dict[str, Names] = {}
-        self.nodes: dict[str, Carried] = {}
-        self.producer: dict[str, Operation] = {}
+        self.names: dict[str, Names] = {}  # of each object
+        self.nodes: dict[str, Carried] = {}  # of each `update_aliases` that was there already
+        self.producer: dict[str, Operation] = {}  # of each handle
         self.taken = set(program.graph)
         self.count = 0
+        self.operations: list[Operation] = []  # the new program, where the nodes' ``after`` is still pending
         self.pending: Pending = {}
-        self.operations: list[Operation] = []
 
     def run(self) -> Program:
         self.walk()
@@ -135,7 +101,8 @@ class _Inserter:
                 self._visit(operation, time)
 
     def _visit(self, operation: Operation, time: int) -> None:
-        needs = {value.object: _Need(self.names[value.object]) for value in (*operation.operands, *operation.states)}
+        """Take the four steps of this module for one operation."""
+        needs = {value.object: Need(self.names[value.object]) for value in (*operation.operands, *operation.states)}
         uses = self.ledger.uses.get(operation.name, ())
         since = [needs[use.object].names.since(use.access) for use in uses]
         for use, known in zip(uses, since, strict=True):
@@ -152,9 +119,9 @@ class _Inserter:
             elif need.writes or need.reshapes:  # otherwise it is returned as it was: any name of it serves
                 need.names.follow(result, operation.name, time, writes=need.writes, reshapes=need.reshapes)
 
-    def _meet(self, needs: Iterable[_Need], time: int) -> None:
+    def _meet(self, needs: Iterable[Need], time: int) -> None:
         """Insert the nodes that are needed before one operation."""
-        waiting: dict[frozenset[str | Group], list[_Need]] = {}
+        waiting: dict[frozenset[str | Group], list[Need]] = {}
         direct: set[str] = set()
         for need in needs:
             direct.add(self.producer[need.newest.name].name)
@@ -171,12 +138,12 @@ class _Inserter:
             for members in [alike] if is_shared else [[need] for need in alike]:
                 self._insert(members, time)
 
-    def _may_share(self, need: _Need) -> bool:
+    def _may_share(self, need: Need) -> bool:
         """Whether sharing a node with another object orders nothing that isn't ordered anyway."""
         producer = self.producer[need.names.bytes.name]
         return producer.target in (INPUT, CONSTANT) or producer.name in need.conflicts
 
-    def _insert(self, needs: Sequence[_Need], time: int) -> None:
+    def _insert(self, needs: Sequence[Need], time: int) -> None:
         """Insert one node that renames the objects of some needs, all with the same conflicts."""
         name = self._new_name()
         operands = tuple(need.names.bytes for need in needs)
@@ -185,7 +152,7 @@ class _Inserter:
         conflicts: dict[str | Group, Conflict] = {}
         for need in needs:
             for conflict in need.conflicts.values():
-                _keep_strongest(conflicts, conflict)
+                keep_strongest(conflicts, conflict)
         self.pending[name] = tuple(
             (c.operation, After("", c.reason, (c.access, operands[0].access))) for c in conflicts.values()
         )
@@ -237,13 +204,6 @@ class _Inserter:
         for result in operation.results:
             if result is not None:
                 self.producer[result.name] = operation
-
-
-def _keep_strongest(conflicts: dict[str | Group, Conflict], conflict: Conflict) -> None:
-    """Add a conflict. With one operation there may be two: a WAR edge keeps nothing alive, so the other is kept."""
-    known = conflicts.get(conflict.operation)
-    if known is None or known.reason == WAR:
-        conflicts[conflict.operation] = conflict
 
 
 def _is_within(conflicts: Iterable[str | Group], known: set[str]) -> bool:

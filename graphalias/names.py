@@ -1,11 +1,11 @@
-"""The newest names of an object, and which operations are known to come before them."""
+"""The newest names of an object, what is known to come before them, and what else a use of the object needs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from graphalias.graph import WAR, Access, Value
-from graphalias.ledger import EVER, Group, Since
+from graphalias.ledger import EVER, Conflict, Group, Ledger, Since, Use
 
 
 class Carried:
@@ -89,3 +89,44 @@ class Names:
             self.until = EVER  # who wrote the bytes it has now is not known
         elif writes:
             self.until = Since(time + 1, time + 1)
+
+
+@dataclass(slots=True)
+class Need:
+    """What one operation needs before it may use one object."""
+
+    names: Names
+    conflicts: dict[str | Group, Conflict] = field(default_factory=dict)
+    touches_bytes: bool = False
+    writes: bool = False
+    reshapes: bool = False
+
+    @property
+    def newest(self) -> Value:
+        """The name to use: for bytes and for changing a geometry the newest; for a view that of the geometry."""
+        return self.names.bytes if self.touches_bytes or self.reshapes else self.names.geometry
+
+    def look(self, use: Use, since: Since, ledger: Ledger) -> None:
+        """Add what a use of the object must follow, as far as it isn't known to."""
+        is_geometry = use.key.place == use.object
+        if is_geometry:
+            self.reshapes |= use.is_write
+        else:
+            self.touches_bytes = True
+            self.writes |= use.is_write
+        for conflict in ledger.conflicts(use, since):
+            if is_geometry and conflict.reason != WAR:
+                continue  # the newest names follow the geometry's writers by themselves
+            if not self.names.carried.holds(conflict.operation, conflict.reason):
+                keep_strongest(self.conflicts, conflict)
+
+    def settle(self, time: int) -> None:
+        """Note that everything the use needs, up to now, is carried by the object's name."""
+        self.names.advance(time, writers=self.touches_bytes, readers=self.writes)
+
+
+def keep_strongest(conflicts: dict[str | Group, Conflict], conflict: Conflict) -> None:
+    """Add a conflict. With one operation there may be two: a WAR edge keeps nothing alive, so the other is kept."""
+    known = conflicts.get(conflict.operation)
+    if known is None or known.reason == WAR:
+        conflicts[conflict.operation] = conflict
