@@ -21,7 +21,10 @@ from graphalias.executors import resolve_executor
 from graphalias.executors.eager import values_only
 from graphalias.keys import call_key, requires_grad
 from graphalias.lower import Compiled, lower
+from graphalias.signature import is_plain
 from graphalias.switch import is_disabled
+from graphalias.torch_private import flatten
+from graphalias.tracing.watch import Watch
 
 logger = logging.getLogger("graphalias")
 
@@ -70,7 +73,8 @@ def jit(fn: Any = None, *, executor: str = "auto", strict: bool = False, cache_l
     -----
     Guarded are each tensor's type, dtype, shape, stride, storage offset, device, conj and neg bits, requires_grad,
     is_inference; grad and inference mode, autocast, default dtype and device; other arguments' equality; a module's
-    ``training``; and which arguments share memory that the program writes. While gradients are recorded and a tensor
+    ``training``; the globals, closed-over variables, attributes and containers the function can reach; and which
+    arguments share memory that the program writes. While gradients are recorded and a tensor
     requires grad, the original function is called.
 
     Examples
@@ -95,15 +99,22 @@ def jit(fn: Any = None, *, executor: str = "auto", strict: bool = False, cache_l
 
 @dataclass(frozen=True)
 class Entry:
-    """One way to answer a kind of call: a program, or the original function (``compiled`` is None)."""
+    """One way to answer a kind of call: a program, or the original function (``compiled`` is None).
+
+    ``watch`` is the Python state the program was made from.
+    """
 
     compiled: Compiled | None = None
     is_under_autocast: bool = False
+    watch: Watch | None = None
 
     def fits(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | str:
         """Return the tensor of each input, or why the arguments do not fit."""
         if self.compiled is None:
             return {}
+        changed = self.watch.change() if self.watch is not None else None
+        if changed is not None:
+            return f"{changed} changed"
         try:
             return self.compiled.program.signature.bind(args, kwargs)
         except ExecutorError as error:
@@ -201,7 +212,8 @@ class Jitted:
                 reasons.append(misfit)
             self._misses += 1
             if self._count >= self._cache_limit:
-                self._say("cache_limit", f"{self._count} programs are kept, and {self._changing(key)}: from now on the "
+                reason = reasons[-1] if reasons else self._changing(key)
+                self._say("cache_limit", f"{self._count} programs are kept, and {reason}: from now on the "
                           "original function is called for other arguments")  # fmt: skip
                 return Entry()
             if self._count:
@@ -211,6 +223,7 @@ class Jitted:
             return entry
 
     def _compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Entry:
+        watch = Watch(_watched(self._fn, args, kwargs))
         try:
             program = capture(self._fn, *args, **kwargs)
         except CaptureError as error:
@@ -226,7 +239,7 @@ class Jitted:
             return Entry()
         program = eliminate_dead_operations(insert_update_aliases(program))
         is_under_autocast = any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
-        return Entry(lower(program, self._executor), is_under_autocast)
+        return Entry(lower(program, self._executor), is_under_autocast, watch)
 
     def _changing(self, key: Any) -> str:
         """Return which part of the key differs from most of the programs kept."""
@@ -238,3 +251,9 @@ class Jitted:
         if subject not in self._said:
             self._said.add(subject)
             logger.warning("%s: %s", self._label, message)
+
+
+def _watched(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return the function and the arguments that may hold Python state: tensors may be others in the next call."""
+    leaves = [leaf for _, leaf in flatten((tuple(args), dict(kwargs)))[0]]
+    return [("", fn), *(("", leaf) for leaf in leaves if not isinstance(leaf, torch.Tensor) and not is_plain(leaf))]

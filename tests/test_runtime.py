@@ -99,6 +99,35 @@ def test_pure_function_ignores_sharing() -> None:
         assert jitted.cache_info().misses == 1
 
 
+FACTOR = 2
+
+
+def test_python_state_is_guarded() -> None:
+    """A global, a closed-over variable, an attribute, a container or a submodule that is another gives another program."""
+    global FACTOR
+    config, offset, net = {"scale": 3}, 1, torch.nn.Sequential(torch.nn.ReLU(), torch.nn.BatchNorm1d(2))
+    net.requires_grad_(False).eval()
+
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        return net(x) * FACTOR * config["scale"] + offset
+
+    jitted, jitted_net, x = jit(fn), jit(net), torch.tensor([[-1.0, 2.0]])
+    assert torch.equal(jitted(x), fn(x)) and torch.equal(jitted_net(x), net(x))
+    FACTOR = 5
+    assert torch.equal(jitted(x), fn(x))
+    config["scale"] = 7
+    assert torch.equal(jitted(x), fn(x))
+    offset = -1
+    assert torch.equal(jitted(x), fn(x))
+    net[0] = torch.nn.Tanh()
+    assert torch.equal(jitted(x), fn(x)) and torch.equal(jitted_net(x), net(x))
+    net[1].eps = 2.0
+    assert torch.equal(jitted(x), fn(x)) and torch.equal(jitted_net(x), net(x))
+    config["scale"] = int("7")
+    assert torch.equal(jitted(x), fn(x))
+    assert jitted.cache_info() == (1, 6, 8, 6) and jitted_net.cache_info() == (0, 3, 8, 3)
+
+
 def test_modes_are_guarded() -> None:
     """Grad mode, inference mode, autocast and the default dtype are part of what a program is for."""
     jitted = jit(lambda x, w: torch.ones(2) + (x @ w).sum())

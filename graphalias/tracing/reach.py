@@ -126,8 +126,9 @@ def _module(module: types.ModuleType, names: list[str]) -> _Found:
 def _class(cls: type) -> _Found:
     code = {name: value for name, value in vars(cls).items() if isinstance(value, _DESCRIPTORS)}
     names = [name for name in vars(cls) if name not in code and not (name.startswith("__") and name.endswith("__"))]
+    names = [*code, *names]
     yield names_slot(cls.__name__, names, cls)
-    yield from ((f"{cls.__name__}.{name}", vars(cls)[name]) for name in (*code, *names))
+    yield from ((f"{cls.__name__}.{name}", vars(cls)[name]) for name in names)
     yield from ((base.__name__, base) for base in cls.__bases__)
 
 

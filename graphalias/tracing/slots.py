@@ -30,12 +30,18 @@ class Slot:
         Puts back what ``read`` returned; None where that can't be done.
     suffix : callable
         Returns how a part's key is shown after the label.
+    is_drawn_from : bool
+        Whether using it changes it, as with a random generator: between two calls that is nothing to notice.
+    container : dict, list, deque or set, optional
+        That the slot is the content of.
     """
 
     label: str
     read: Callable[[], list[tuple[Any, Any]]]
     write: Callable[[list[tuple[Any, Any]]], None] | None
     suffix: Callable[[Any], str] = str
+    is_drawn_from: bool = False
+    container: Any = None
     saved: list[tuple[Any, Any]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,7 +105,7 @@ def mapping_slot(label: str, mapping: dict[Any, Any]) -> Slot:
         mapping.update(saved)
 
     saved = dict(mapping)
-    return Slot(label, lambda: list(mapping.items()), write, _show_key)
+    return Slot(label, lambda: list(mapping.items()), write, _show_key, container=mapping)
 
 
 def attributes_slot(label: str, thing: Any) -> Slot:
@@ -147,7 +153,7 @@ def sequence_slot(label: str, sequence: Any) -> Slot:
         sequence.clear()
         sequence.extend(value for _, value in items)
 
-    return Slot(label, lambda: list(enumerate(sequence)), write, "[{}]".format)
+    return Slot(label, lambda: list(enumerate(sequence)), write, "[{}]".format, container=sequence)
 
 
 def set_slot(label: str, members: set[Any]) -> Slot:
@@ -158,7 +164,7 @@ def set_slot(label: str, members: set[Any]) -> Slot:
         members.update(saved)
 
     saved = set(members)
-    return Slot(label, lambda: [("", members == saved)], write)
+    return Slot(label, lambda: [("", members == saved)], write, container=members)
 
 
 def cell_slot(label: str, cell: types.CellType) -> Slot:
@@ -179,14 +185,16 @@ def cell_slot(label: str, cell: types.CellType) -> Slot:
     return Slot(label, read, write)
 
 
-def state_slot(label: str, get: Callable[[], Any], put: Callable[[Any], Any] | None) -> Slot:
+def state_slot(
+    label: str, get: Callable[[], Any], put: Callable[[Any], Any] | None, *, is_drawn_from: bool = True
+) -> Slot:
     """Return the slot of a state that is got and set as a whole."""
 
     def write(items: list[tuple[str, Any]]) -> None:
         if put is not None:
             put(items[0][1])
 
-    return Slot(label, lambda: [("", get())], write if put is not None else None)
+    return Slot(label, lambda: [("", get())], write if put is not None else None, is_drawn_from=is_drawn_from)
 
 
 def slot_of(label: str, thing: Any) -> Slot | None:
@@ -221,7 +229,8 @@ def _position(generator: types.GeneratorType[Any, Any, Any]) -> tuple[Any, ...]:
 
 def _numpy_slot(label: str, thing: Any) -> Slot | None:
     if type(thing).__name__ == "ndarray" and thing.dtype != object:
-        return state_slot(label, thing.copy, lambda saved: thing.__setitem__(..., saved) if thing.size else None)
+        put = lambda saved: thing.__setitem__(..., saved) if thing.size else None  # noqa: E731
+        return state_slot(label, thing.copy, put, is_drawn_from=False)
     if type(thing).__name__ == "Generator":
         source = thing.bit_generator
         return state_slot(label, lambda: source.state, lambda saved: setattr(source, "state", saved))

@@ -1,0 +1,88 @@
+"""Python state a captured program was made from: when it is not what it was, another program is needed."""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from graphalias.tracing.reach import reachable_slots
+from graphalias.tracing.slots import Slot, is_same
+
+_VALUES = (bool, int, float, complex, str, bytes, tuple, torch.dtype)
+
+
+class Watch:
+    """The globals, closures, attributes and containers a function can reach, as they were when it was captured.
+
+    Parameters
+    ----------
+    roots : iterable of (str, object)
+        With the name messages call it by; a function's own is not shown.
+
+    Examples
+    --------
+    >>> net = types.SimpleNamespace(scale=2)
+    >>> watch = Watch([("net", net)])
+    >>> watch.change() is None
+    True
+    >>> net.scale = 3
+    >>> watch.change()
+    'net.scale'
+    """
+
+    def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
+        slots = [slot for slot in reachable_slots(list(roots)) if not slot.is_drawn_from]
+        # Most are empty: a module has a dozen dicts of hooks. That they still are is seen at once.
+        empty = [slot for slot in slots if slot.container is not None and not slot.container]
+        self._empty, self._empty_labels = [slot.container for slot in empty], [slot.label for slot in empty]
+        self._parts = [_Part(slot) for slot in slots if slot.container is None or slot.container]
+
+    def change(self) -> str | None:
+        """Return the name of something that is not what it was, or None."""
+        if any(self._empty):
+            return next(label for label, now in zip(self._empty_labels, self._empty, strict=True) if now)
+        for part in self._parts:
+            if not part.is_unchanged():
+                return part.label
+        return None
+
+
+class _Part:
+    """A slot, read and compared fast: by address, which tells enough of what is kept alive.
+
+    Tensors are not kept alive: their memory would be held as long as the program.
+    """
+
+    def __init__(self, slot: Slot) -> None:
+        self.label = slot.label
+        self._slot_read, self._suffix = slot.read, slot.suffix
+        self._note(slot.saved)
+
+    def _note(self, items: list[tuple[Any, Any]]) -> None:
+        self._keys = [key for key, _ in items]
+        self._addresses = [id(value) for _, value in items]
+        self._values = [None if isinstance(value, torch.Tensor) else value for _, value in items]
+        self._tensors = [weakref.ref(value) for _, value in items if isinstance(value, torch.Tensor)]
+
+    def is_unchanged(self) -> bool:
+        items = self._slot_read()
+        are_alive = not self._tensors or None not in [tensor() for tensor in self._tensors]
+        if are_alive and [id(value) for _, value in items] == self._addresses and self._keys == [k for k, _ in items]:
+            return True
+        if [key for key, _ in items] != self._keys or not are_alive:
+            return False
+        for (key, now), before, address in zip(items, self._values, self._addresses, strict=True):
+            if id(now) != address and not _is_equal(before, now):
+                self.label = f"{self.label.removesuffix(self._suffix(key))}{self._suffix(key)}"
+                return False
+        self._note(items)  # equal, but other objects: found at once the next time
+        return True
+
+
+def _is_equal(before: Any, now: Any) -> bool:
+    """Whether another object is an equal plain value."""
+    return (isinstance(before, _VALUES) or type(before).__module__ == "numpy") and is_same(before, now)
