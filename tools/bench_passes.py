@@ -5,6 +5,7 @@
 
 An exponent is the least-squares slope of log(seconds) over log(size), the median over the rounds. The cyclic garbage
 collector is paused while a pass runs; the figure with it on is beside it.
+Seconds are of CPU time, which other work on the machine disturbs less; the passes run in one thread.
 """
 
 from __future__ import annotations
@@ -269,9 +270,9 @@ def _round(family: str, size: int, seconds: dict[str, list[float]], *, is_paused
 
 
 def _timed(seconds: list[float], run: Callable[[], T]) -> T:
-    start = time.perf_counter()
+    start = time.process_time()
     found = run()
-    seconds.append(time.perf_counter() - start)
+    seconds.append(time.process_time() - start)
     return found
 
 
@@ -298,7 +299,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", help=f"of {', '.join(FAMILIES)}; all when none is given")
     parser.add_argument("--sizes", nargs="+", type=int, help="N; of a grid 30, 100 and 300 when not given")
-    parser.add_argument("--rounds", type=int, default=5, help="with the garbage collector paused (one more is with it)")
+    parser.add_argument("--rounds", type=int, default=5, help="with the garbage collector paused; one more is with it")
     options = parser.parse_args(arguments)
     if unknown := set(options.families) - set(FAMILIES):
         parser.error(f"no family {', '.join(sorted(unknown))}; there are {', '.join(FAMILIES)}")
@@ -319,7 +320,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _tables() -> tuple[Table, Table]:
-    seconds = Table(title="Seconds, the garbage collector paused (median)")
+    seconds = Table(title="CPU seconds, the garbage collector paused (median)")
     growth = Table(title="Growth exponents, paused (collecting)")
     for table, columns in (
         (seconds, ("N", *PASSES, "nodes", "update_aliases", "members", "edges", "peak MiB")),
