@@ -168,19 +168,31 @@ def find_view_groups(program: Program) -> tuple[ViewGroup, ...]:
     group0 ['x', 'row', 'add__1'] True
     group1 ['exp_1'] False
     """
-    operations = program.operations
-    handles = {value.name: value for op in operations for value in op.results if value and not value.is_state}
-    written = {operation.operands[i].name for operation in operations for i in operation.writes}
-    reshaped = {operation.operands[i].name for operation in operations for i in operation.reshapes}
-    position = {name: i for i, name in enumerate(handles)}
-    aliases = nx.Graph()
-    aliases.add_nodes_from(handles)
-    aliases.add_edges_from((edge.source, edge.target) for edge in _edges(operations))
+    handles = [value for op in program.operations for value in op.results if value and not value.is_state]
+    written = {op.operands[i].storage.name for op in program.operations for i in op.writes}
+    reshaped = {op.operands[i].storage.name for op in program.operations for i in op.reshapes}
+    home = _joined_storages(handles)
+    members: dict[str, list[Value]] = {}
+    for value in handles:
+        members.setdefault(home.get(value.storage.name, value.storage.name), []).append(value)
     groups = []
-    for i, names in enumerate(nx.connected_components(aliases)):
-        ordered = sorted(names, key=position.__getitem__) if len(names) > 1 else names
-        values = tuple(handles[name] for name in ordered)
-        storages = tuple({value.storage.name: value.storage for value in values}.values())
-        is_written, is_reshaped = not written.isdisjoint(names), not reshaped.isdisjoint(names)
-        groups.append(ViewGroup(f"group{i}", values, storages, is_written, is_reshaped))
+    for i, values in enumerate(members.values()):
+        storages = {value.storage.name: value.storage for value in values}
+        is_written, is_reshaped = (not storages.keys().isdisjoint(names) for names in (written, reshaped))
+        groups.append(ViewGroup(f"group{i}", tuple(values), tuple(storages.values()), is_written, is_reshaped))
     return tuple(groups)
+
+
+def _joined_storages(handles: Iterable[Value]) -> dict[str, str]:
+    """Return, for the storages that an object moved between, the one that stands for them.
+
+    Every handle is joined by aliasing edges to the first one of its storage, so handles need no graph of their own.
+    """
+    last: dict[str, str] = {}
+    moves = nx.Graph()
+    for value in handles:
+        before = last.setdefault(value.object, value.storage.name)
+        if before != value.storage.name:
+            moves.add_edge(before, value.storage.name)
+            last[value.object] = value.storage.name
+    return {name: min(component) for component in nx.connected_components(moves) for name in component}

@@ -2,6 +2,9 @@
 
 import time
 
+import networkx as nx
+from strategies import random_program
+
 import graphalias
 from graphalias.graph import Operation, Program, Storage, Value
 from graphalias.views import aliasing_edges, find_view_groups
@@ -86,3 +89,17 @@ def test_groups_are_found_in_linear_time() -> None:
     (group,) = find_view_groups(program)
     assert len(group.values) == 2 * n + 1
     assert time.perf_counter() - start < 5
+
+
+def test_groups_are_the_components_of_the_aliasing_edges() -> None:
+    """A view group is a connected component of the aliasing edges, on random programs with moved objects too."""
+    moved = 0
+    for seed in range(300):
+        program = random_program(seed, 14)
+        aliases = nx.Graph((edge.source, edge.target) for edge in aliasing_edges(program))
+        aliases.add_nodes_from(v.name for op in program.operations for v in op.results if v and not v.is_state)
+        components = {frozenset(names) for names in nx.connected_components(aliases)}
+        groups = find_view_groups(program)
+        assert {frozenset(value.name for value in group.values) for group in groups} == components
+        moved += any(len(group.storages) > 1 for group in groups)
+    assert moved > 20
