@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from graphalias.errors import CaptureError
-from graphalias.graph import CONSTANT, INPUT, OUTPUT, Operation, Program, Value
+from graphalias.graph import CONSTANT, INPUT, OUTPUT, Operation, Program, Symbol, Value
 from graphalias.guards import sharing_of
 from graphalias.signature import Signature, is_plain
 from graphalias.switch import disabled
@@ -61,6 +61,7 @@ def capture(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Program:
         repeated = _repeated(call)
         program = trace(call, merged=repeated)
         state.refuse_changes(lambda: trace(call, merged=repeated))
+        state.refuse_new_generators(program.bindings.values())
         return _apart(call, program, repeated) if repeated else program
     finally:
         state.restore()
@@ -169,8 +170,15 @@ def _refuse_lent_memory(lent: Collection[str], operations: Sequence[Operation]) 
 def _output(recorder: Recorder, leaf: Any) -> Any:
     if isinstance(leaf, torch.Tensor):
         return recorder.arguments.value_of(leaf)
-    if is_plain(leaf) and not isinstance(leaf, slice):
+    if is_plain(leaf) and not isinstance(leaf, (slice, torch.Size)):
         return recorder.arguments.show(leaf)
+    if isinstance(leaf, torch.Size):  # a tuple would be another type
+        return Symbol("opaque", recorder.arguments.opaque_name(leaf))
+    if isinstance(leaf, Iterator):
+        raise CaptureError(
+            f"the function returned a {type(leaf).__name__}, which runs after it",
+            hint="return a list of what it yields",
+        )
     if holds_fake(leaf):
         raise CaptureError(
             f"the function returned a {type(leaf).__name__} that holds tensors: expected tuples, lists, dicts and "

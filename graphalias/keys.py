@@ -70,8 +70,25 @@ def tensor_key(tensor: torch.Tensor) -> Any:
         return (type(tensor), tensor.layout)
     return (
         type(tensor), tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset(), tensor.device,
-        tensor.is_conj(), tensor.is_neg(), tensor.requires_grad, tensor.is_inference(),
+        tensor.is_conj(), tensor.is_neg(), tensor.requires_grad, tensor.is_inference(), *_attributes(tensor),
     )  # fmt: skip
+
+
+def _attributes(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return what a user hung on a tensor."""
+    return tuple((name, leaf_key(value)) for name, value in vars(tensor).items()) if tensor.__dict__ else ()
+
+
+def identities_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return, for each tensor among the arguments, the number of the first one that is the same object.
+
+    >>> x = torch.ones(1)
+    >>> identities_of((x, torch.ones(1), [x]), {})
+    (0, 1, 0)
+    """
+    first: dict[int, int] = {}
+    tensors = [leaf for leaf in flatten_plain((args, dict(kwargs)))[0] if isinstance(leaf, torch.Tensor)]
+    return tuple(first.setdefault(id(tensor), i) for i, tensor in enumerate(tensors))
 
 
 def global_modes() -> tuple[Any, ...]:
@@ -80,7 +97,8 @@ def global_modes() -> tuple[Any, ...]:
         torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None for device in ("cpu", "cuda")
     )
     default = (torch.get_default_dtype(), torch.get_default_device())
-    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast, default)
+    is_deterministic = torch.are_deterministic_algorithms_enabled()
+    return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast, default, is_deterministic)
 
 
 def module_of(fn: Callable[..., Any]) -> torch.nn.Module | None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, overload
-from weakref import WeakKeyDictionary
 
 import torch
 
@@ -19,7 +19,7 @@ from graphalias.dead import eliminate_dead_operations
 from graphalias.errors import CaptureError, ExecutorError
 from graphalias.executors import resolve_executor
 from graphalias.executors.eager import values_only
-from graphalias.keys import call_key, requires_grad
+from graphalias.keys import call_key, identities_of, requires_grad
 from graphalias.lower import Compiled, lower
 from graphalias.signature import is_plain
 from graphalias.switch import is_disabled
@@ -36,6 +36,10 @@ class CacheInfo(NamedTuple):
     misses: int
     maxsize: int
     currsize: int
+
+
+#: In a program's text.
+_STORAGES = re.compile(r" @s\d+ obj\d+")
 
 
 @overload
@@ -97,24 +101,32 @@ def jit(fn: Any = None, *, executor: str = "auto", strict: bool = False, cache_l
     return Jitted(fn, executor, strict, cache_limit)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Entry:
     """One way to answer a kind of call: a program, or the original function (``compiled`` is None).
 
-    ``watch`` is the Python state the program was made from.
+    ``watch`` is the Python state the program was made from, ``text`` the program as captured
+    but for who shares memory, which its signature tells, and ``identities`` are
+    the ways in which arguments were the same tensor object in calls that gave this program: Python code may ask.
     """
 
     compiled: Compiled | None = None
     is_under_autocast: bool = False
     watch: Watch | None = None
+    text: str = ""
+    identities: set[tuple[int, ...]] = field(default_factory=set)
 
-    def fits(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | str:
+    def fits(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], *, is_program_known: bool = False
+    ) -> dict[str, Any] | str:
         """Return the tensor of each input, or why the arguments do not fit."""
         if self.compiled is None:
             return {}
         changed = self.watch.change() if self.watch is not None else None
         if changed is not None:
             return f"{changed} changed"
+        if not is_program_known and identities_of(args, kwargs) not in self.identities:
+            return "which arguments are the same tensor changed"
         try:
             return self.compiled.program.signature.bind(args, kwargs)
         except ExecutorError as error:
@@ -144,7 +156,7 @@ class Jitted:
         self._fn, self._executor, self._strict, self._cache_limit = fn, executor, strict, cache_limit
         self._label = getattr(fn, "__qualname__", type(fn).__name__)
         self._lock = threading.RLock()
-        self._bound: WeakKeyDictionary[Any, Jitted] = WeakKeyDictionary()
+        self._bound: dict[int, Jitted] = {}
         self._said: set[str] = set()
         self.cache_clear()
 
@@ -173,10 +185,11 @@ class Jitted:
         """Return the compiled method of an instance."""
         if instance is None:
             return self
-        if instance not in self._bound:
+        # By address: equal instances are not the same one. What is bound keeps its instance alive.
+        if id(instance) not in self._bound:
             bound = self._fn.__get__(instance, owner)
-            self._bound[instance] = Jitted(bound, self._executor, self._strict, self._cache_limit)
-        return self._bound[instance]
+            self._bound[id(instance)] = Jitted(bound, self._executor, self._strict, self._cache_limit)
+        return self._bound[id(instance)]
 
     def __getattr__(self, name: str) -> Any:
         """Return an attribute of the function or module, such as ``eval``."""
@@ -210,19 +223,23 @@ class Jitted:
                 if not isinstance(misfit, str):
                     return entry
                 reasons.append(misfit)
-            self._misses += 1
             if self._count >= self._cache_limit:
+                self._misses += 1
                 reason = reasons[-1] if reasons else self._changing(key)
                 self._say("cache_limit", f"{self._count} programs are kept, and {reason}: from now on the "
                           "original function is called for other arguments")  # fmt: skip
                 return Entry()
-            if self._count:
-                logger.info("%s: recompiling: %s", self._label, reasons[-1] if reasons else self._changing(key))
-            entry = self._compile(args, kwargs)
-            self._entries.setdefault(key, []).append(entry)
+            known = self._entries.setdefault(key, [])
+            entry = self._compile(args, kwargs, known)
+            if entry not in known:
+                if self._count:
+                    logger.info("%s: recompiling: %s", self._label, reasons[-1] if reasons else self._changing(key))
+                self._misses += 1
+                known.append(entry)
             return entry
 
-    def _compile(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Entry:
+    def _compile(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Sequence[Entry]) -> Entry:
+        """Return an entry for this call: a known one, if the same tensor passed twice makes no other program."""
         watch = Watch(_watched(self._fn, args, kwargs))
         try:
             program = capture(self._fn, *args, **kwargs)
@@ -237,9 +254,14 @@ class Jitted:
                 "autograd", "a result requires grad: the original function is called, so that gradients are right"
             )
             return Entry()
+        text = _STORAGES.sub("", str(program))
+        for entry in known:
+            if entry.text == text and not isinstance(entry.fits(args, kwargs, is_program_known=True), str):
+                entry.identities.add(identities_of(args, kwargs))
+                return entry
         program = eliminate_dead_operations(insert_update_aliases(program))
         is_under_autocast = any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
-        return Entry(lower(program, self._executor), is_under_autocast, watch)
+        return Entry(lower(program, self._executor), is_under_autocast, watch, text, {identities_of(args, kwargs)})
 
     def _changing(self, key: Any) -> str:
         """Return which part of the key differs from most of the programs kept."""

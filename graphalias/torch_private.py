@@ -47,6 +47,7 @@ __all__ = [
     "is_wrapped",
     "kept_generators",
     "map_tensors",
+    "needs_values",
     "neg_view",
     "no_function_modes",
     "no_modes",
@@ -68,6 +69,11 @@ def has_no_fake_kernel(error: Exception) -> bool:
     Why private: the exception is, and an operator made by ``torch.library.custom_op`` raises a plain RuntimeError.
     """
     return isinstance(error, UnsupportedOperatorException) or "no fake impl registered" in str(error)
+
+
+def needs_values(error: Exception) -> bool:
+    """Whether an operator failed on fakes because it looks at their values. Why private: some kernels just do."""
+    return isinstance(error, DATA_DEPENDENT) or "its data is not allocated yet" in str(error)
 
 
 def storage_key(tensor: torch.Tensor) -> int:
@@ -153,8 +159,11 @@ def quiet_fakes() -> Iterator[None]:
 
 
 def flatten(tree: Any) -> tuple[list[tuple[tuple[Any, ...], Any]], Any]:
-    """Return ``[(path, leaf), ...]`` and the structure. Each step of a path is a key, an index or an attribute."""
-    leaves, spec = pytree.tree_flatten_with_path(tree)
+    """Return ``[(path, leaf), ...]`` and the structure. Each step of a path is a key, an index or an attribute.
+
+    A ``torch.Size`` is a leaf: torch would put it together again as a tuple.
+    """
+    leaves, spec = pytree.tree_flatten_with_path(tree, is_leaf=lambda node: isinstance(node, torch.Size))
     return [(tuple(_step(key) for key in path), leaf) for path, leaf in leaves], spec
 
 

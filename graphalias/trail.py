@@ -60,7 +60,8 @@ def _trail(
                     trail[name] = [type(error).__name__]
                     break
                 if operation.effects:  # a view that shows other contents is not to blame for them
-                    trail[name] = [_look(tensors[value.name]) for value in _touched(operation)]
+                    # a kernel may leave out what nothing uses
+                    trail[name] = [_look(tensors[value.name]) for value in _touched(operation) if value.name in tensors]
     return trail
 
 

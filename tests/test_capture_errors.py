@@ -111,10 +111,11 @@ def test_gradients_refused(name: str) -> None:
 
 
 def test_reading_a_gradient() -> None:
-    """Reading a gradient that is there is refused; one that is None is None."""
-    with pytest.raises(CaptureError, match=r"reading \.grad"):
-        capture(lambda x: x.grad, WITH_GRAD)
-    assert capture(lambda x: x.grad, LEAF).outputs == (None,)
+    """Reading a gradient is refused; where there is none, another call may find one."""
+    for leaf in (WITH_GRAD, LEAF, X):
+        with pytest.raises(CaptureError, match=r"reading \.grad"):
+            capture(lambda x: x.grad, leaf)
+    assert capture(lambda x: (x * 2).grad, X).outputs == (None,)
 
 
 @pytest.mark.parametrize("number", [torch.tensor(3), torch.tensor(2.5), torch.tensor(True), torch.tensor([4])])
@@ -200,3 +201,16 @@ def test_a_custom_operator_that_reshapes() -> None:
 
 def _grow(x: torch.Tensor) -> None:
     x.resize_(5)
+
+
+def test_out_that_torch_forgets_to_write() -> None:
+    """A function that does not write its ``out=`` where tensors are fakes is refused; one that writes a view is not."""
+    with pytest.raises(CaptureError, match="torch does not write it here"):
+        capture(lambda out: torch.linalg.matrix_rank(torch.eye(2), out=out), torch.tensor(0))
+    capture(lambda x, out: torch.matmul(x, x[0], out=out), torch.ones(2, 2, 2), torch.ones(2, 2, 2))
+
+
+def test_an_iterator_is_no_result() -> None:
+    """A generator would run after the program, on fakes."""
+    with pytest.raises(CaptureError, match="returned a generator"):
+        capture(lambda x: (row + 1 for row in x), torch.ones(2))

@@ -212,3 +212,26 @@ def test_cycles_end() -> None:
     loop[0] = 2
     assert state.restore() == ["loop[0]"]
     assert loop[0] == 1
+
+
+def test_seeding_is_refused() -> None:
+    """A function that seeds, whether or not it puts the state back, or makes a generator, is refused."""
+
+    def seeds(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(0)
+        return x + torch.rand(2)
+
+    def forks(x: torch.Tensor) -> torch.Tensor:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return x + torch.rand(2)
+
+    def makes(x: torch.Tensor) -> torch.Tensor:
+        return x + torch.rand(2, generator=torch.Generator().manual_seed(0))
+
+    torch.manual_seed(0)  # the state it seeds to is the one there is
+    state = torch.get_rng_state()
+    for fn, message in ((seeds, "random state"), (forks, "random state"), (makes, "made inside the function")):
+        with pytest.raises(CaptureError, match=message):
+            capture(fn, torch.ones(2))
+        assert torch.equal(torch.get_rng_state(), state)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
-from graphalias import capture
+from graphalias import capture, verify
 from graphalias.graph import Value
 
 X = torch.arange(12.0).reshape(3, 4)
@@ -50,3 +51,20 @@ def test_random_state_and_arguments_are_left_alone() -> None:
     state, x = torch.get_rng_state(), X.clone()
     capture(lambda x: torch.nn.functional.dropout(x.t(), 0.5, True), x)
     assert torch.equal(torch.get_rng_state(), state) and torch.equal(x, X)
+
+
+@pytest.mark.parametrize(
+    ("fn", "count"),
+    [(torch.linalg.qr, 2), (torch.geqrf, 2), (torch.linalg.eigh, 2), (torch.linalg.householder_product, 1)],
+)
+def test_out_that_is_resized(fn: Any, count: int) -> None:
+    """An empty ``out=`` gets the shape and the strides its kernel gives it."""
+
+    def step(*args: torch.Tensor) -> Any:
+        out = args[-count:]
+        views = [tensor.view_as(tensor) for tensor in out]
+        fn(*args[:-count], out=out if count > 1 else out[0])
+        return [tensor.t() * 2 for tensor in out], views
+
+    inputs = [torch.eye(3), torch.ones(3)] if count == 1 else [torch.eye(3)]
+    verify(step, *inputs, *(torch.empty(0) for _ in range(count)))

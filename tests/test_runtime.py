@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import logging
 import subprocess
 import sys
@@ -12,7 +14,9 @@ import pytest
 import torch
 
 import graphalias
-from graphalias import CaptureError, ExecutorError, jit
+from graphalias import CaptureError, ExecutorError
+
+jit = functools.partial(graphalias.jit, executor="eager")  # what is guarded does not depend on the executor
 
 
 def add_one(x: torch.Tensor, factor: Any = 2) -> torch.Tensor:
@@ -103,7 +107,7 @@ FACTOR = 2
 
 
 def test_python_state_is_guarded() -> None:
-    """A global, a closed-over variable, an attribute, a container or a submodule that is another gives another program."""
+    """Another global, closed-over variable, attribute, container or submodule gives another program."""
     global FACTOR
     config, offset, net = {"scale": 3}, 1, torch.nn.Sequential(torch.nn.ReLU(), torch.nn.BatchNorm1d(2))
     net.requires_grad_(False).eval()
@@ -205,6 +209,8 @@ def test_arguments_that_are_the_same_object() -> None:
     jitted = jit(lambda x, y: x + 1 if x is y else x * y)
     x = torch.full((2,), 3.0)
     assert jitted(x, x).tolist() == [4.0, 4.0] and jitted(x, x.clone()).tolist() == [9.0, 9.0]
+    jitted = jit(lambda x, y: x + 1 if x is y else x * y)
+    assert jitted(x, x.clone()).tolist() == [9.0, 9.0] and jitted(x, x).tolist() == [4.0, 4.0]
     copy = jit(lambda x, y: x.copy_(y).mul_(2))  # a kernel looks too: it refuses two objects on the same memory
     matrix = torch.ones(2, 2).t()
     assert torch.equal(copy(matrix, matrix), torch.full((2, 2), 2.0))
@@ -288,6 +294,36 @@ def test_decorator_method_and_attributes() -> None:
     assert jit(torch.nn.Linear(2, 2)).in_features == 2
 
 
+def test_methods_of_equal_instances() -> None:
+    """Instances that are equal, that have no hash or that can't be weakly referenced have their own programs."""
+
+    @dataclasses.dataclass
+    class Scaled:
+        factor: float
+        shift: float = dataclasses.field(compare=False, default=0.0)
+
+        @jit(executor="eager")
+        def apply(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.factor + self.shift
+
+    @dataclasses.dataclass(frozen=True)
+    class Frozen:
+        factor: float
+        shift: float = dataclasses.field(compare=False, default=0.0)
+        apply = Scaled.apply
+
+    class Slotted:
+        __slots__ = ()
+
+        @jit(executor="eager")
+        def apply(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 1
+
+    assert Slotted().apply(torch.ones(1)).item() == 2.0
+    for one, other in ((Scaled(2.0, 1.0), Scaled(2.0, 5.0)), (Frozen(2.0, 1.0), Frozen(2.0, 5.0))):
+        assert one.apply(torch.ones(1)).item() == 3.0 and other.apply(torch.ones(1)).item() == 7.0
+
+
 def test_jitted_inside_jitted() -> None:
     """A jitted function called while another one is captured is captured with it."""
     inner = jit(add_one)
@@ -303,7 +339,10 @@ def test_disabled() -> None:
     with graphalias.disabled():
         assert jitted(torch.ones(1)).item() == 4.0
     assert jitted.cache_info().misses == 0
-    code = "import torch, graphalias as g; f = g.jit(torch.neg); f(torch.ones(1)); print(f.cache_info().misses)"
+    code = (
+        "import torch, graphalias; f = graphalias.jit(torch.neg, executor='eager'); f(torch.ones(1)); "
+        "print(f.cache_info().misses)"
+    )
     for value, expected in (("1", "0"), ("0", "1")):
         done = subprocess.run(
             [sys.executable, "-c", code], env={"GRAPHALIAS_DISABLE": value, "PYTHONPATH": ".", "PATH": ""},

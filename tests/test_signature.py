@@ -140,3 +140,12 @@ def test_empty_arguments_meet_nothing() -> None:
     """Tensors without elements share no memory."""
     program = capture(lambda a, b: a.add_(1), torch.ones(0), torch.ones(0))
     program.signature.bind((torch.ones(0), torch.ones(5)[:0]), {})
+
+
+def test_sizes_are_sizes() -> None:
+    """A ``torch.Size`` that is passed or returned stays one."""
+    program = capture(lambda x, size: (x.view(size), x.shape, size), torch.ones(4), torch.Size([2, 2]))
+    view, shape, size = program.run(torch.zeros(4), torch.Size([2, 2]))
+    assert (view.shape, shape, size) == ((2, 2), (4,), (2, 2)) and type(shape) is type(size) is torch.Size
+    with pytest.raises(ExecutorError, match=r"expected torch\.Size"):
+        program.run(torch.zeros(4), torch.Size([4, 1]))

@@ -18,7 +18,7 @@ from graphalias.tracing.watch import Watch
     ("before", "after", "is_change"),
     [
         (300, int("300"), False), (0.0, -0.0, True), (1, True, True), (float("nan"), float("nan"), False),
-        ("ab", "".join("ab"), False), ((1, 2), tuple([1, 2]), False), ([1], [1], True),
+        ("ab", "".join("ab"), False), ((1, 2), tuple(range(1, 3)), False), ([1], [1], True),
         (torch.ones(1), torch.ones(1), True), (numpy.ones(1), numpy.zeros(1), True), (None, 1, True),
     ],
 )  # fmt: skip

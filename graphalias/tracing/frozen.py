@@ -6,20 +6,23 @@ import functools
 import random
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
 import torch
 
 from graphalias.errors import CaptureError
-from graphalias.torch_private import no_modes
+from graphalias.torch_private import is_same_generator, no_modes
 from graphalias.tracing.location import describe, is_user_frame
 from graphalias.tracing.reach import reachable_slots
 from graphalias.tracing.slots import Slot, state_slot
 
 #: Where a module keeps what its users call ``module.weight``.
 _MODULE_DICTS = re.compile(r"\._(?:buffers|parameters|modules)\['([^']*)'\]")
+
+#: What torch's generator is seeded with while a function runs: that the function seeds it, with anything, is seen.
+_SEED = 0x67A1_1A5E5
 
 _HINT = "pass it as a tensor argument or return it; if it is a cache, call the function once before capturing"
 _RANDOM_HINT = "draw random numbers with torch operations, and seed outside the function"
@@ -38,10 +41,30 @@ class PythonState:
     """
 
     def __init__(self, roots: list[tuple[str, Any]]) -> None:
-        self._slots = [*global_slots(), *reachable_slots(roots)]
+        reachable = reachable_slots(roots)
+        self._random_state = torch.get_rng_state()
+        torch.default_generator.manual_seed(_SEED)
+        self._slots = [*global_slots(), *reachable]
 
     def restore(self) -> list[str]:
         """Put everything back as it was; return the names of what had changed."""
+        changed = self._put_back()
+        torch.set_rng_state(self._random_state)
+        return changed
+
+    def refuse_new_generators(self, things: Iterable[Any]) -> None:
+        """Raise a CaptureError if a random generator is among some things that was made since."""
+        known = [slot.container for slot in self._slots if isinstance(slot.container, torch.Generator)]
+        known += [torch.default_generator, *torch.cuda.default_generators]
+        for thing in things:
+            if isinstance(thing, torch.Generator) and not any(is_same_generator(thing, other) for other in known):
+                raise CaptureError(
+                    "can't capture a torch.Generator that was made inside the function: each run would go on drawing "
+                    "from the same one",
+                    hint="make it outside the function, and pass it",
+                )
+
+    def _put_back(self) -> list[str]:
         changed = []
         for slot in self._slots:
             names = slot.changes()
@@ -63,7 +86,7 @@ class PythonState:
             return
         lost = "" if culprit.write is not None else " It can't be put back."
         shown = _show_change(*culprit.first_change())
-        changed = self.restore()
+        changed = self._put_back()
         location = self._line_of(culprit, run) if culprit.write is not None else None
         raise CaptureError(
             f"the function changes {', '.join(changed[:5])}{shown}: a program would keep the value it had while "
@@ -96,7 +119,7 @@ class PythonState:
             found = found or last
         finally:
             sys.settrace(previous)
-            self.restore()
+            self._put_back()
         return found
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from graphalias.effects import tensors_in
 from graphalias.errors import CaptureError
 from graphalias.torch_private import map_tensors
 from graphalias.tracing.recorder import Recorder
@@ -22,7 +23,7 @@ _VALUES = {
     T.numpy: "Tensor.numpy", T.__array__: "a tensor used as a numpy array", T.tolist: "Tensor.tolist",
     T.__deepcopy__: "copy.deepcopy of a tensor", T.__reduce_ex__: "pickling a tensor",
     T.data_ptr: "Tensor.data_ptr", T.untyped_storage: "Tensor.untyped_storage", T.__dlpack__: "Tensor.__dlpack__",
-    T.share_memory_: "Tensor.share_memory_", T.storage: "Tensor.storage",
+    T.share_memory_: "Tensor.share_memory_", T.storage: "Tensor.storage", T._version.__get__: "Tensor._version",  # type: ignore[attr-defined]
 }  # fmt: skip
 
 _GRADIENTS = {T.backward: "Tensor.backward", T.grad.__set__: "writing .grad", T.grad.__delete__: "deleting .grad"}  # type: ignore[attr-defined]
@@ -45,6 +46,7 @@ class Interceptor(TorchFunctionMode):
             given: list[int] = []
             if func is not torch.ops.aten.lift_fresh.default:
                 args, kwargs = map_tensors(lambda tensor: self._swap(tensor, given), (tuple(args), kwargs))
+            start = len(self.recorder.operations)
             try:
                 is_data = func == T.data.__set__ and isinstance(args[1], T)  # type: ignore[attr-defined]
                 call: Callable[..., Any] = self.recorder.set_data if is_data else func
@@ -54,6 +56,7 @@ class Interceptor(TorchFunctionMode):
             except Exception as error:
                 self.recorder.note_refusal(error)
                 raise
+            self._refuse_unwritten(func, kwargs.get("out"), start)
         # The function that wrote ``w.add_(1) is w`` must find it true.
         return self.recorder.constants.real_of(result) if id(result) in given else result
 
@@ -70,7 +73,7 @@ class Interceptor(TorchFunctionMode):
                 f"can't capture {what}: it happens once, while capturing", hint="do it outside the captured function"
             )
         what = _look_up(_GRADIENTS, func)
-        if what or (func == T.grad.__get__ and self._has_grad(args[0])):  # type: ignore[attr-defined]
+        if what or (func == T.grad.__get__ and self._may_have_grad(args[0])):  # type: ignore[attr-defined]
             raise CaptureError(
                 f"can't capture {what or 'reading .grad'}: a program computes values only",
                 hint="pass the gradients as arguments",
@@ -80,13 +83,25 @@ class Interceptor(TorchFunctionMode):
                 "can't capture a change of requires_grad of an input or constant", hint="change it before the call"
             )
 
+    def _refuse_unwritten(self, func: Callable[..., Any], out: Any, start: int) -> None:
+        """Refuse an ``out=`` that no operation wrote: some functions forget it where tensors are not plain ones."""
+        written = {operand.storage.name for op in self.recorder.operations[start:] for operand in op.written}
+        for tensor in tensors_in(out):
+            handle = self.recorder.handles.newest(tensor)
+            if handle is not None and tensor.numel() and handle.storage.name not in written:
+                raise CaptureError(
+                    f"can't capture {getattr(func, '__name__', func)} with this out=: torch does not write it here",
+                    hint="copy the result into it: out.copy_(result)",
+                )
+
     def _outside(self, tensor: torch.Tensor) -> torch.Tensor | None:
         fake = self.recorder.constants.fake_of(tensor)
         return self.recorder.constants.real_of(fake) if self.recorder.constants.is_outside(fake) else None
 
-    def _has_grad(self, tensor: torch.Tensor) -> bool:
+    def _may_have_grad(self, tensor: torch.Tensor) -> bool:
+        """Whether there is a gradient, or one may be there in another call."""
         real = self._outside(tensor)
-        return real is not None and real.is_leaf and real.grad is not None
+        return real is not None and real.is_leaf
 
 
 def _look_up(table: dict[Any, str], func: Any) -> str | None:

@@ -1,7 +1,8 @@
-"""Strides as the kernels give them: fakes are not always right about results of operands that are not row-major.
+"""Strides as the kernels give them: fakes are not always right about results of operands that are not row-major, nor
+about an ``out=`` that is resized.
 
 What is a view and what overlaps what is worked out from strides, so the kernel is asked, on scratch memory, once for
-each geometry. Of row-major operands it is not asked: there fakes are right.
+each geometry. Where operands are row-major and of the right size it is not asked: there fakes are right.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from graphalias.torch_private import map_tensors, storage_key
 from graphalias.tracing.arguments import flatten_results
 from graphalias.tracing.scratch import call_key, run_on_scratch
 
-#: Of each result; None where there is no answer.
-Strides = list[tuple[int, ...] | None]
+#: Shape and stride of each result; None where there is no answer.
+Strides = list[tuple[tuple[int, ...], tuple[int, ...]] | None]
 
 _answers: dict[Any, Strides] = {}
 
@@ -45,12 +46,17 @@ def with_strides(result: Any, strides: Strides, operands: Sequence[Operand]) -> 
     known = {id(operand.tensor) for operand in operands}
     storages = {storage_key(operand.tensor) for operand in operands}
     changed: dict[int, torch.Tensor] = {}
-    for leaf, stride in zip(leaves, strides, strict=True):
-        if stride is None or not isinstance(leaf, torch.Tensor) or leaf.stride() == stride:
+    for leaf, answer in zip(leaves, strides, strict=True):
+        if answer is None or not isinstance(leaf, torch.Tensor):
+            continue
+        shape, stride = answer
+        if id(leaf) in known and leaf.shape != shape:
+            leaf.resize_(shape)
+        if leaf.stride() == stride or leaf.numel() < 2:
             continue
         if id(leaf) in known:
-            leaf.as_strided_(leaf.shape, stride)
-        elif storage_key(leaf) not in storages:
+            leaf.as_strided_(shape, stride)
+        elif leaf.shape == shape and storage_key(leaf) not in storages:
             changed[id(leaf)] = torch.empty_strided(leaf.shape, stride, dtype=leaf.dtype, device=leaf.device)
     return map_tensors(lambda leaf: changed.get(id(leaf), leaf), result) if changed else result
 
@@ -61,7 +67,9 @@ def _is_unsure(operator: Any, operands: Sequence[Operand]) -> bool:
         return False
     makes_some = any(returned.alias_info is None for returned in operator._schema.returns)
     makes_some = makes_some or any(operand.is_out for operand in operands)
-    return makes_some and any(not operand.tensor.is_contiguous() for operand in operands)
+    return makes_some and any(
+        not operand.tensor.is_contiguous() or (operand.is_out and not operand.tensor.numel()) for operand in operands
+    )
 
 
 def _ask(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
@@ -71,5 +79,5 @@ def _ask(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strid
         except Exception:  # it may not like these values; if it likes none, the run finds out
             continue
         leaves = flatten_results(result)
-        return [leaf.stride() if isinstance(leaf, torch.Tensor) and leaf.numel() > 1 else None for leaf in leaves]
+        return [(tuple(leaf.shape), leaf.stride()) if isinstance(leaf, torch.Tensor) else None for leaf in leaves]
     return []

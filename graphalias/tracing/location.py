@@ -20,7 +20,8 @@ def is_user_frame(frame: FrameType) -> bool:
     """Whether a frame runs the user's code, or an example's: not torch's, the standard library's or ours."""
     file = frame.f_code.co_filename
     is_standard = file.startswith(_STANDARD_LIBRARY) and "site-packages" not in file
-    is_generated = file.startswith("<frozen") or file == "<string>"  # dataclasses, decorators of torch
+    # dataclasses, decorators of torch and networkx
+    is_generated = file.startswith(("<frozen", "<class 'networkx")) or file == "<string>"
     is_ours = file.startswith(_PACKAGES) and file != _EXAMPLES
     return not (is_standard or is_generated or is_ours)
 

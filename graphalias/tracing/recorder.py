@@ -13,7 +13,6 @@ from graphalias.errors import CaptureError
 from graphalias.graph import Operation, Value
 from graphalias.memory import geometry_of
 from graphalias.torch_private import (
-    DATA_DEPENDENT,
     OpOverload,
     TorchDispatchMode,
     decompose,
@@ -21,6 +20,7 @@ from graphalias.torch_private import (
     has_no_fake_kernel,
     is_composite,
     map_tensors,
+    needs_values,
     no_function_modes,
 )
 from graphalias.tracing.arguments import Arguments, call_without_generators, flatten_results
@@ -155,12 +155,12 @@ class Recorder(TorchDispatchMode):
         try:
             refuse_what_eager_refuses(func, args, kwargs, operands)
             return with_strides(func(*plain_args, **plain_kwargs), strides, operands)
-        except DATA_DEPENDENT as error:
-            raise CaptureError(
-                f"can't capture {func}: what it returns depends on the values of tensors",
-                hint="compute with tensors (torch.where, masked_fill), or call it outside the captured function",
-            ) from error
         except Exception as error:
+            if needs_values(error):
+                raise CaptureError(
+                    f"can't capture {func}: what it returns depends on the values of tensors",
+                    hint="compute with tensors (torch.where, masked_fill), or call it outside the captured function",
+                ) from error
             if has_no_fake_kernel(error):
                 if not func._schema.returns:
                     return None  # nothing has a shape

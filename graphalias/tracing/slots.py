@@ -32,7 +32,7 @@ class Slot:
         Returns how a part's key is shown after the label.
     is_drawn_from : bool
         Whether using it changes it, as with a random generator: between two calls that is nothing to notice.
-    container : dict, list, deque or set, optional
+    container : dict, list, deque, set or torch.Generator, optional
         That the slot is the content of.
     """
 
@@ -212,7 +212,9 @@ def slot_of(label: str, thing: Any) -> Slot | None:
     if isinstance(thing, random.Random):
         return state_slot(label, thing.getstate, thing.setstate)
     if isinstance(thing, torch.Generator):
-        return state_slot(label, thing.get_state, thing.set_state)
+        slot = state_slot(label, thing.get_state, thing.set_state)
+        slot.container = thing
+        return slot
     if isinstance(thing, types.GeneratorType):
         return state_slot(label, lambda: _position(thing), None)
     if isinstance(thing, itertools.count):

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from graphalias.effects import WORLD, Effects
+from graphalias.errors import CaptureError
 from graphalias.graph import INPUT, Operation, Storage, Value
 from graphalias.torch_private import is_same_generator
 from graphalias.tracing.arguments import Arguments
@@ -27,11 +28,13 @@ class States:
         self.inputs: list[Operation] = []
         self._handles, self._arguments = handles, arguments
         self._newest: dict[str, Value] = {}
+        self._seed = torch.default_generator.initial_seed()
 
     def touched(self, effects: Effects, given: Iterable[Any], tensors: Sequence[torch.Tensor]) -> tuple[Value, ...]:
         """Return the newest handles of the states an operation touches, from its arguments and tensors."""
         names = []
         if effects.is_random:
+            self._refuse_other_seed()
             names.append(self._random_state(given, tensors))
         if effects.is_worldly:
             names.append(WORLD)
@@ -50,6 +53,13 @@ class States:
             self.inputs.append(Operation(name, INPUT, results=(value,)))
             self._newest[state] = value
         return self._newest[state]
+
+    def _refuse_other_seed(self) -> None:
+        if torch.default_generator.initial_seed() != self._seed:
+            raise CaptureError(
+                "can't capture a change of torch's random state: it happens once, while capturing",
+                hint="seed outside the function, or pass a torch.Generator",
+            )
 
     def _random_state(self, given: Iterable[Any], tensors: Sequence[torch.Tensor]) -> str:
         generators = [item for item in given if isinstance(item, torch.Generator)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import types
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -25,6 +24,7 @@ class Watch:
 
     Examples
     --------
+    >>> import types
     >>> net = types.SimpleNamespace(scale=2)
     >>> watch = Watch([("net", net)])
     >>> watch.change() is None
