@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -16,13 +16,15 @@ class CallKey:
     """Everything about a call that must stay the same, but for the sharing of memory.
 
     ``leaves`` describe the arguments, ``spec`` their structure, ``modes`` torch's global state, ``module`` the
-    ``training`` flags and tensors of a module.
+    ``training`` flags and tensors of a module. ``identities`` is no part of it: for each tensor among the arguments,
+    the number of the first one that is the same object.
     """
 
     leaves: tuple[Any, ...]
     spec: Any
     modes: tuple[Any, ...]
     module: tuple[Any, ...]
+    identities: tuple[int, ...] = field(default=(), compare=False)
 
     def __hash__(self) -> int:
         return hash((self.leaves, self.modes, self.module))
@@ -44,7 +46,8 @@ class CallKey:
 def call_key(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CallKey:
     """Return the key of a call."""
     leaves, spec = flatten_plain((args, dict(kwargs)))
-    return CallKey(tuple(map(leaf_key, leaves)), spec, global_modes(), module_key(module_of(fn)))
+    keys = tuple(map(leaf_key, leaves))
+    return CallKey(keys, spec, global_modes(), module_key(module_of(fn)), identities_of(leaves))
 
 
 def leaf_key(leaf: Any) -> Any:
@@ -79,15 +82,15 @@ def _attributes(tensor: torch.Tensor) -> tuple[Any, ...]:
     return tuple((name, leaf_key(value)) for name, value in vars(tensor).items()) if tensor.__dict__ else ()
 
 
-def identities_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return, for each tensor among the arguments, the number of the first one that is the same object.
+def identities_of(leaves: Sequence[Any]) -> tuple[int, ...]:
+    """Return, for each tensor among some leaves, the number of the first one that is the same object.
 
     >>> x = torch.ones(1)
-    >>> identities_of((x, torch.ones(1), [x]), {})
+    >>> identities_of([x, torch.ones(1), 2, x])
     (0, 1, 0)
     """
     first: dict[int, int] = {}
-    tensors = [leaf for leaf in flatten_plain((args, dict(kwargs)))[0] if isinstance(leaf, torch.Tensor)]
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     return tuple(first.setdefault(id(tensor), i) for i, tensor in enumerate(tensors))
 
 

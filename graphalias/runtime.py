@@ -19,7 +19,7 @@ from graphalias.dead import eliminate_dead_operations
 from graphalias.errors import CaptureError, ExecutorError
 from graphalias.executors import resolve_executor
 from graphalias.executors.eager import values_only
-from graphalias.keys import call_key, identities_of, requires_grad
+from graphalias.keys import call_key, requires_grad
 from graphalias.lower import Compiled, lower
 from graphalias.signature import is_plain
 from graphalias.switch import is_disabled
@@ -105,9 +105,9 @@ def jit(fn: Any = None, *, executor: str = "auto", strict: bool = False, cache_l
 class Entry:
     """One way to answer a kind of call: a program, or the original function (``compiled`` is None).
 
-    ``watch`` is the Python state the program was made from, ``text`` the program as captured
-    but for who shares memory, which its signature tells, and ``identities`` are
-    the ways in which arguments were the same tensor object in calls that gave this program: Python code may ask.
+    ``watch`` is the Python state the program was made from, ``text`` the program as captured but for who shares memory,
+    which its signature tells, and ``identities`` the ways in which arguments were the same tensor object in calls that
+    gave this program: Python code may ask.
     """
 
     compiled: Compiled | None = None
@@ -117,7 +117,7 @@ class Entry:
     identities: set[tuple[int, ...]] = field(default_factory=set)
 
     def fits(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], *, is_program_known: bool = False
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], identities: tuple[int, ...] | None = None
     ) -> dict[str, Any] | str:
         """Return the tensor of each input, or why the arguments do not fit."""
         if self.compiled is None:
@@ -125,7 +125,7 @@ class Entry:
         changed = self.watch.change() if self.watch is not None else None
         if changed is not None:
             return f"{changed} changed"
-        if not is_program_known and identities_of(args, kwargs) not in self.identities:
+        if identities is not None and identities not in self.identities:
             return "which arguments are the same tensor changed"
         try:
             return self.compiled.program.signature.bind(args, kwargs)
@@ -171,7 +171,7 @@ class Jitted:
             return self._fn(*args, **kwargs)
         key = call_key(self._fn, args, kwargs)
         for entry in self._entries.get(key, ()):
-            tensors = entry.fits(args, kwargs)
+            tensors = entry.fits(args, kwargs, key.identities)
             if not isinstance(tensors, str):
                 self._hits += 1
                 return self._fn(*args, **kwargs) if entry.compiled is None else entry.run(tensors)
@@ -219,7 +219,7 @@ class Jitted:
         with self._lock:
             reasons = []
             for entry in self._entries.get(key, ()):
-                misfit = entry.fits(args, kwargs)
+                misfit = entry.fits(args, kwargs, key.identities)
                 if not isinstance(misfit, str):
                     return entry
                 reasons.append(misfit)
@@ -230,7 +230,7 @@ class Jitted:
                           "original function is called for other arguments")  # fmt: skip
                 return Entry()
             known = self._entries.setdefault(key, [])
-            entry = self._compile(args, kwargs, known)
+            entry = self._compile(args, kwargs, key.identities, known)
             if entry not in known:
                 if self._count:
                     logger.info("%s: recompiling: %s", self._label, reasons[-1] if reasons else self._changing(key))
@@ -238,7 +238,9 @@ class Jitted:
                 known.append(entry)
             return entry
 
-    def _compile(self, args: Sequence[Any], kwargs: Mapping[str, Any], known: Sequence[Entry]) -> Entry:
+    def _compile(
+        self, args: Sequence[Any], kwargs: Mapping[str, Any], identities: tuple[int, ...], known: Sequence[Entry]
+    ) -> Entry:
         """Return an entry for this call: a known one, if the same tensor passed twice makes no other program."""
         watch = Watch(_watched(self._fn, args, kwargs))
         try:
@@ -256,12 +258,12 @@ class Jitted:
             return Entry()
         text = _STORAGES.sub("", str(program))
         for entry in known:
-            if entry.text == text and not isinstance(entry.fits(args, kwargs, is_program_known=True), str):
-                entry.identities.add(identities_of(args, kwargs))
+            if entry.text == text and not isinstance(entry.fits(args, kwargs), str):
+                entry.identities.add(identities)
                 return entry
         program = eliminate_dead_operations(insert_update_aliases(program))
         is_under_autocast = any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
-        return Entry(lower(program, self._executor), is_under_autocast, watch, text, {identities_of(args, kwargs)})
+        return Entry(lower(program, self._executor), is_under_autocast, watch, text, {identities})
 
     def _changing(self, key: Any) -> str:
         """Return which part of the key differs from most of the programs kept."""

@@ -61,7 +61,8 @@ def _trail(
                     break
                 if operation.effects:  # a view that shows other contents is not to blame for them
                     # a kernel may leave out what nothing uses
-                    trail[name] = [_look(tensors[value.name]) for value in _touched(operation) if value.name in tensors]
+                    left = [tensors.get(value.name) for value in _touched(operation)]
+                    trail[name] = [_look(tensor) for tensor in left if isinstance(tensor, torch.Tensor)]
     return trail
 
 

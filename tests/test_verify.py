@@ -179,3 +179,19 @@ def test_orders_are_topological_and_varied() -> None:
     assert len({tuple(order) for order in orders}) > 10
     assert orders == list(topological_orders(program, 10, seed=1))
     assert orders[3:] != list(topological_orders(program, 10, seed=2))[3:]
+
+
+def test_results_nobody_uses() -> None:
+    """A shape rule that is wrong about a result matters only where the result is used."""
+
+    @torch.library.custom_op("graphalias_test::two", mutates_args=())
+    def two(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x + 1, x.new_ones(3)
+
+    @two.register_fake
+    def _(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.empty_like(x), x.new_empty(2)
+
+    assert verify(lambda x: two(x)[0], torch.ones(2)).error is None
+    with pytest.raises(VerificationError, match=r"two\.default returned torch\.float32 \[3\]"):
+        verify(lambda x: two(x)[1] * 2, torch.ones(2))

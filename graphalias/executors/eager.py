@@ -46,7 +46,10 @@ def callable_of(operation: Operation) -> Callable[..., Any]:
 def resolve_argument(argument: Any, tensors: Mapping[str, Any], bindings: Mapping[str, Any]) -> Any:
     """Return an argument with tensors for handles and torch objects for symbols."""
     if isinstance(argument, Value):
-        return tensors[argument.name]
+        tensor = tensors[argument.name]
+        if isinstance(tensor, ExecutorError):  # no handle that the program says
+            raise tensor
+        return tensor
     if isinstance(argument, Symbol):
         return torch_object(argument, bindings)
     if isinstance(argument, (list, tuple)):
@@ -144,24 +147,27 @@ def run_operation(operation: Operation, tensors: dict[str, Any], bindings: Mappi
     if results:
         for result, tensor in zip(results, flatten_results(returned), strict=True):
             if result is not None and tensor is not None:  # a kernel may leave out what nothing uses
-                _check_result(operation, result, tensor)
-                tensors[result.name] = tensor
+                misfit = _misfit(operation, result, tensor)
+                if misfit is not None and any(result.object == operand.object for operand in operation.operands):
+                    raise misfit
+                tensors[result.name] = misfit or tensor  # of a new object it does not matter unless it is used
 
 
-def _check_result(operation: Operation, result: Value, tensor: torch.Tensor) -> None:
-    """Refuse a result that is not the handle the program says: what overlaps what is worked out from those."""
+def _misfit(operation: Operation, result: Value, tensor: torch.Tensor) -> ExecutorError | None:
+    """Return the error of a result that is not the handle the program says: what overlaps what is worked out from it."""
     if operation.target == UPDATE_ALIASES:
-        return
+        return None
     steps = [step for size, step in zip(result.shape, result.stride, strict=True) if size > 1]
     found = [step for size, step in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
     is_same = tuple(tensor.shape) == result.shape and tensor.dtype == DTYPES[result.dtype]
     if not is_same or (tensor.numel() and (found != steps or tensor.storage_offset() != result.offset)):
-        raise ExecutorError(
+        return ExecutorError(
             f"expected {result!r}, stride {result.stride}, offset {result.offset}; {operation.target} returned "
             f"{tensor.dtype} {list(tensor.shape)}, stride {tensor.stride()}, offset {tensor.storage_offset()}",
             node=operation.name, location=operation.location,
             hint="torch's shape rule for this operator differs from its kernel: report it, or call it outside",
         )  # fmt: skip
+    return None
 
 
 def failed(operation: Operation, error: Exception) -> ExecutorError:
