@@ -14,13 +14,16 @@ from graphalias.errors import (
     ParseError,
     VerificationError,
 )
-from graphalias.graph import Access, After, Operation, Program, Storage, Symbol, Value
+from graphalias.graph import Program
 from graphalias.hazards import Hazard, find_hazards
 from graphalias.lower import Compiled, lower
+from graphalias.operation import After, Operation
 from graphalias.overlap import overlaps
 from graphalias.parser import parse
+from graphalias.partition import partition
 from graphalias.runtime import jit
 from graphalias.switch import disabled
+from graphalias.values import Access, Storage, Symbol, Value
 from graphalias.verify import Report, verify
 from graphalias.views import ViewGroup, find_view_groups
 
@@ -58,5 +61,6 @@ __all__ = [
     "lower",
     "overlaps",
     "parse",
+    "partition",
     "verify",
 ]

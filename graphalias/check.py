@@ -23,6 +23,7 @@ from graphalias.graph import (
     ORDER,
     OUTPUT,
     RAW,
+    REGION,
     UPDATE_ALIASES,
     WAR,
     WAW,
@@ -36,7 +37,7 @@ from graphalias.graph import (
 PLAIN_TYPES = (bool, int, float, complex, str, Symbol, Value, type(None))
 
 #: What ORDER edges may end at. A region node, which inherits the edges of what it absorbs, adds its own target.
-ORDER_ENDS = {UPDATE_ALIASES, OUTPUT}
+ORDER_ENDS = {UPDATE_ALIASES, OUTPUT, REGION}
 
 
 def check(program: Program) -> None:

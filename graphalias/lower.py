@@ -5,13 +5,17 @@ from __future__ import annotations
 import itertools
 import keyword
 import linecache
+import logging
 import re
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from graphalias.executors import resolve_executor
+from graphalias.canonical import canonical_text
+from graphalias.errors import ExecutorError
+from graphalias.executors import Executor, eager, get_executor
 from graphalias.executors.eager import (
     bind_inputs,
     callable_of,
@@ -20,10 +24,14 @@ from graphalias.executors.eager import (
     returned_by,
     values_only,
 )
-from graphalias.graph import UPDATE_ALIASES, Operation, Program, Symbol, Value
+from graphalias.graph import REGION, UPDATE_ALIASES, Operation, Program, Symbol, Value
 from graphalias.symbols import torch_object
 
 _FILES = itertools.count()
+
+logger = logging.getLogger("graphalias")
+_lock = threading.Lock()
+_compiled: dict[Any, Callable[..., Any]] = {}
 
 TENSOR, FLAT, NESTED = "tensor", "flat", "nested"
 
@@ -51,21 +59,24 @@ def lower(program: Program, executor: str = "auto") -> Compiled:
     Examples
     --------
     >>> import torch, graphalias
-    >>> def scale(x):
-    ...     y = x + 1
-    ...     return y.mul_(x)
-    >>> compiled = graphalias.lower(graphalias.capture(scale, torch.ones(2)), "eager")
+    >>> program = graphalias.parse('''
+    ... %x: f32[2] @s0 obj0 = input()
+    ... %add: f32[2] @s1 obj1 = aten.add.Tensor(%x, 1) reads(%x)  # model.py:3
+    ... %mul_: f32[2] @s1 obj1 = aten.mul_.Tensor(%add!, %x) reads(%add, %x)  # model.py:4
+    ... output(%mul_)
+    ... ''')
+    >>> compiled = graphalias.lower(program, "eager")
     >>> print(compiled.source)
     def program(x):
-        add_1 = aten_add_Tensor(x, 1)
-        aten_mul__Tensor(add_1, x)
-        return (add_1,)
+        add = aten_add_Tensor(x, 1)  # model.py:3
+        aten_mul__Tensor(add, x)  # model.py:4
+        del x
+        return (add,)
     <BLANKLINE>
     >>> compiled(torch.ones(2))
-    tensor([2., 2.])
+    (tensor([2., 2.]),)
     """
-    resolve_executor(executor)
-    return Compiled(program)
+    return Compiled(program, get_executor(executor))
 
 
 class Compiled:
@@ -77,6 +88,8 @@ class Compiled:
         The generated Python function: it takes the input tensors in order and returns the outputs, flat.
     flat : callable
         That function.
+    regions : tuple of Operation
+        The fusion regions it calls.
 
     Examples
     --------
@@ -86,9 +99,10 @@ class Compiled:
     (tensor([-1.]),)
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, executor: Executor) -> None:
         self.program = program
-        writer = _Writer(program)
+        self.regions = tuple(operation for operation in program.operations if operation.target == REGION)
+        writer = _Writer(program, {region.name: compiled_region(region, executor) for region in self.regions})
         self.source = "".join(f"{line}\n" for line in writer.lines())
         self.inputs = tuple(value.name for value in program.inputs if not value.is_state)
         self._operation_at = writer.operation_at
@@ -125,11 +139,27 @@ class Compiled:
         linecache.cache.pop(getattr(self, "_file", ""), None)
 
 
+def compiled_region(region: Operation, executor: Executor) -> Callable[..., Any]:
+    """Return a region as a function; regions that differ in names only are compiled once.
+
+    Where the executor can't, its operations run one by one, and a warning says so.
+    """
+    key = (id(executor), canonical_text(region.body), region.writes)
+    with _lock:
+        if key not in _compiled:
+            try:
+                _compiled[key] = executor.compile_region(region)
+            except ExecutorError as error:
+                logger.warning("%s; its operations run one by one", error)
+                _compiled[key] = eager.compile_region(region)
+        return _compiled[key]
+
+
 class _Writer:
     """Writes the source: one variable for each tensor object, so that in-place results bind no new name."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, regions: dict[str, Callable[..., Any]]) -> None:
+        self.program, self.regions = program, regions
         #: What the source refers to: operators, constants, and objects without a literal.
         self.names: dict[str, Any] = {"device": torch.device, "inf": float("inf"), "nan": float("nan")}
         self.operation_at: dict[int, Operation] = {}
@@ -154,7 +184,9 @@ class _Writer:
 
     def _statements(self, operation: Operation) -> Iterator[str]:
         if operation.is_compute:
-            args = [self._argument(argument) for argument in operation.args]
+            # a region's further operands are other objects on memory that it writes through its inputs
+            passed = operation.args if operation.body is None else operation.args[: len(operation.body.inputs)]
+            args = [self._argument(argument) for argument in passed]
             args += [f"{key}={self._argument(argument)}" for key, argument in operation.kwargs.items()]
             call = f"{self._operator(operation)}({', '.join(args)})"
             yield self._targets(operation, call) + _comment(operation)
@@ -164,8 +196,10 @@ class _Writer:
     def _targets(self, operation: Operation, call: str) -> str:
         """Return the statement that binds the results which are new objects."""
         results = [result for result in operation.results if result is None or not result.is_state]
+        if operation.target == REGION:  # what it writes is not returned
+            results = results[: len(operation.body.outputs)]
         names = ["_" if r is None or r.object in self.variables else self._variable(r) for r in results]
-        if all(name == "_" for name in names):
+        if all(name == "_" for name in names):  # also where there is none
             return call
         returns = _returns(operation)
         if returns == TENSOR:
@@ -203,6 +237,8 @@ class _Writer:
         return name
 
     def _operator(self, operation: Operation) -> str:
+        if operation.target == REGION:
+            return self._named(self.regions[operation.name], operation.name)
         return self._named(callable_of(operation), operation.target)
 
     def _named(self, target: Any, name: str) -> str:
@@ -230,6 +266,8 @@ def _comment(operation: Operation) -> str:
 
 def _returns(operation: Operation) -> str:
     """Return how the operator returns its results: alone, in one flat sequence, or in nested ones."""
+    if operation.target == REGION:
+        return FLAT
     schema = getattr(callable_of(operation), "_schema", None)
     types = [str(returned.type) for returned in schema.returns] if schema is not None else ["Tensor"]
     if len(types) == 1:

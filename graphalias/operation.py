@@ -12,6 +12,7 @@ from graphalias.values import Access, Value, map_values, values_in, whole
 RAW, WAR, WAW = "RAW", "WAR", "WAW"
 
 INPUT, CONSTANT, OUTPUT, UPDATE_ALIASES = "input", "constant", "output", "update_aliases"
+REGION = "region"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class Operation:
         Operations that must run before, though no value passes.
     location : str, optional
         ``file:line`` in the user's code.
+    body : Program, optional
+        Of a fusion region: its operations. The body's inputs are the first arguments, its outputs the first results.
 
     Examples
     --------
@@ -97,6 +100,7 @@ class Operation:
     states: tuple[Value, ...] = ()
     after: tuple[After, ...] = ()
     location: str | None = None
+    body: Any = None
 
     @cached_property
     def operands(self) -> tuple[Value, ...]:

@@ -17,10 +17,11 @@ from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
 from graphalias.dead import eliminate_dead_operations
 from graphalias.errors import CaptureError, ExecutorError
-from graphalias.executors import resolve_executor
+from graphalias.executors import get_executor
 from graphalias.executors.eager import values_only
 from graphalias.keys import call_key, requires_grad
 from graphalias.lower import Compiled, lower
+from graphalias.partition import partition
 from graphalias.signature import is_plain
 from graphalias.switch import is_disabled
 from graphalias.torch_private import flatten
@@ -54,7 +55,8 @@ def jit(fn: Any = None, *, executor: str = "auto", strict: bool = False, cache_l
     fn : callable, optional
         A function, method or ``nn.Module``. Without it, a decorator is returned.
     executor : str
-        ``"eager"`` (one ATen call an operation), or ``"auto"``: the best one present.
+        ``"inductor"`` (regions compiled by PyTorch's code generator), ``"eager"`` (one ATen call an operation), or
+        ``"auto"``: the best one that works here.
     strict : bool
         Raise where a call can't be captured. Otherwise the original function is called, and a warning logged once.
     cache_limit : int
@@ -84,7 +86,7 @@ def jit(fn: Any = None, *, executor: str = "auto", strict: bool = False, cache_l
     Examples
     --------
     >>> import torch, graphalias
-    >>> @graphalias.jit
+    >>> @graphalias.jit(executor="eager")
     ... def step(x):
     ...     y = x + 1
     ...     x.mul_(2)
@@ -95,7 +97,7 @@ def jit(fn: Any = None, *, executor: str = "auto", strict: bool = False, cache_l
     >>> step.cache_info()
     CacheInfo(hits=0, misses=1, maxsize=8, currsize=1)
     """
-    resolve_executor(executor)
+    get_executor(executor)
     if fn is None:
         return functools.partial(jit, executor=executor, strict=strict, cache_limit=cache_limit)
     return Jitted(fn, executor, strict, cache_limit)
@@ -262,6 +264,7 @@ class Jitted:
                 entry.identities.add(identities)
                 return entry
         program = eliminate_dead_operations(insert_update_aliases(program))
+        program = partition(program, self._executor)
         is_under_autocast = any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
         return Entry(lower(program, self._executor), is_under_autocast, watch, text, {identities})
 

@@ -18,6 +18,7 @@ from graphalias.hazards import find_hazards
 from graphalias.lower import lower
 from graphalias.oracle import Scene, Seen, differences, is_same, soil_memory
 from graphalias.orders import topological_orders
+from graphalias.partition import partition
 from graphalias.trail import first_difference
 
 Run = Callable[[], Any]
@@ -104,7 +105,7 @@ def verify(fn: Callable[..., Any], *args: Any, orders: int = 20, executor: str =
     else:
         captured = capture(fn, *args, **kwargs)
         program = insert_update_aliases(captured)
-        lowered = eliminate_dead_operations(program)
+        lowered = partition(eliminate_dead_operations(program), executor)
         reference = lambda: fn(*args, **kwargs)  # noqa: E731
     scene = scene_of(program, args, kwargs)
     expected, undetermined = _expected(scene, reference)

@@ -1,22 +1,51 @@
-"""Executors turn operations into calls. ``eager`` is always there: one ATen call an operation, the reference."""
+"""Executors: what they can fuse, and regions as callables.
+
+``eager`` is always there: one ATen call an operation, the reference. ``inductor`` compiles regions with PyTorch's own
+code generator.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
 from graphalias.errors import ExecutorError
+from graphalias.graph import Operation
 
-EXECUTORS = ("eager",)
+
+class Executor(Protocol):
+    """What an executor offers: a module with these functions."""
+
+    def is_available(self) -> bool:
+        """Whether it works on this machine."""
+
+    def why_not_fused(self, operation: Operation) -> str | None:
+        """Return why an operation can't be part of a region; None where it can."""
+
+    def compile_region(self, region: Operation) -> Callable[..., Any]:
+        """Return a function of the region's input tensors that writes what it writes and returns what it makes."""
 
 
-def resolve_executor(name: str) -> str:
-    """Return the executor of a name; ``auto`` is the best one present.
+def names() -> tuple[str, ...]:
+    """Return the executors there are, the best first."""
+    return ("inductor", "eager")
+
+
+def get_executor(name: str) -> Executor:
+    """Return the executor of a name; ``auto`` is the best one that works here.
 
     Raises
     ------
     ExecutorError
-        If there is none of that name.
+        If there is none of that name, or it does not work here.
     """
+    from graphalias.executors import eager, inductor
+
+    executors = {"inductor": cast(Executor, inductor), "eager": cast(Executor, eager)}
     if name == "auto":
-        return EXECUTORS[0]
-    if name not in EXECUTORS:
-        raise ExecutorError(f"no executor {name!r}", hint=f"use one of {', '.join(EXECUTORS)}, or auto")
-    return name
+        return next(executor for executor in executors.values() if executor.is_available())
+    if name not in executors:
+        raise ExecutorError(f"no executor {name!r}", hint=f"use one of {', '.join(executors)}, or auto")
+    if not executors[name].is_available():
+        raise ExecutorError(f"executor {name!r} does not work here", hint="use auto or eager")
+    return executors[name]

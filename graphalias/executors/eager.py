@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from graphalias.errors import ExecutorError
-from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, Operation, Program, Symbol, Value
+from graphalias.graph import CONSTANT, INPUT, OUTPUT, REGION, UPDATE_ALIASES, Operation, Program, Symbol, Value
 from graphalias.symbols import DTYPES, torch_object
 
 
@@ -21,6 +21,28 @@ def set_data(tensor: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
 
 
 OWN_TARGETS = {"graphalias.set_data": set_data}
+
+
+def is_available() -> bool:
+    """Whether the executor works here: always."""
+    return True
+
+
+def why_not_fused(operation: Operation) -> str | None:
+    """Return why an operation is not part of a region: none is."""
+    return "the eager executor runs one operation at a time"
+
+
+def compile_region(region: Operation) -> Callable[..., Any]:
+    """Return a function that runs a region's operations one by one."""
+
+    def run_region(*tensors: torch.Tensor) -> list[Any]:
+        inside = {value.name: tensor for value, tensor in zip(region.body.inputs, tensors, strict=True)}
+        for inner in region.body.operations:
+            run_operation(inner, inside, region.body.bindings, is_checked=False)
+        return [inside[value.name] for value in region.body.outputs]
+
+    return run_region
 
 
 def callable_of(operation: Operation) -> Callable[..., Any]:
@@ -123,8 +145,10 @@ def run(program: Program, args: Sequence[Any], kwargs: Mapping[str, Any], order:
     return returned_by(program, leaves)
 
 
-def run_operation(operation: Operation, tensors: dict[str, Any], bindings: Mapping[str, Any]) -> None:
-    """Run one operation, and name its results.
+def run_operation(
+    operation: Operation, tensors: dict[str, Any], bindings: Mapping[str, Any], *, is_checked: bool = True
+) -> None:
+    """Run one operation, and name its results; check that each is the handle the program says.
 
     Raises
     ------
@@ -135,6 +159,8 @@ def run_operation(operation: Operation, tensors: dict[str, Any], bindings: Mappi
         return
     if operation.target == UPDATE_ALIASES:
         returned: Any = [tensors[value.name] for value in operation.operands if not value.is_state]
+    elif operation.target == REGION:
+        returned = _run_region(operation, tensors)
     else:
         target = callable_of(operation)
         args = resolve_argument(operation.args, tensors, bindings)
@@ -147,14 +173,22 @@ def run_operation(operation: Operation, tensors: dict[str, Any], bindings: Mappi
     if results:
         for result, tensor in zip(results, flatten_results(returned), strict=True):
             if result is not None and tensor is not None:  # a kernel may leave out what nothing uses
-                misfit = _misfit(operation, result, tensor)
+                misfit = _misfit(operation, result, tensor) if is_checked else None
                 if misfit is not None and any(result.object == operand.object for operand in operation.operands):
                     raise misfit
                 tensors[result.name] = misfit or tensor  # of a new object it does not matter unless it is used
 
 
+def _run_region(operation: Operation, tensors: Mapping[str, Any]) -> list[Any]:
+    """Run a region; return what it makes, and the operands it writes."""
+    passed = [tensors[value.name] for value in operation.operands]
+    made = compile_region(operation)(*passed[: len(operation.body.inputs)])
+    objects = {value.object: tensor for value, tensor in zip(operation.operands, passed, strict=True)}
+    return made + [objects[result.object] for result in operation.results[len(made) :] if result]
+
+
 def _misfit(operation: Operation, result: Value, tensor: torch.Tensor) -> ExecutorError | None:
-    """Return the error of a result that is not the handle the program says: what overlaps what is worked out from it."""
+    """Return the error of a result that is not the handle the program says: overlap is worked out from handles."""
     if operation.target == UPDATE_ALIASES:
         return None
     steps = [step for size, step in zip(result.shape, result.stride, strict=True) if size > 1]

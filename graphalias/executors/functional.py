@@ -1,0 +1,91 @@
+"""A region in functional form: one pure graph, and one write-back for each handle it writes.
+
+PyTorch's own functionalisation and decompositions make it, so that in-place operations keep eager's meaning: the
+operand's dtype, its rounding, views written through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from graphalias.executors.eager import run_operation
+from graphalias.graph import Program, Value
+from graphalias.symbols import DTYPES
+from graphalias.torch_private import FakeTensorMode, no_modes
+
+Decompositions = Mapping[Any, Callable[..., Any]]
+
+
+def functional_form(body: Program, decompositions: Decompositions) -> tuple[GraphModule, list[torch.Tensor]]:
+    """Return the graph of a region's body, and the fake tensors it was made with.
+
+    Parameters
+    ----------
+    body : Program
+        Of a region node.
+    decompositions : mapping
+        From operators to functions.
+
+    Returns
+    -------
+    GraphModule
+        Takes the region's inputs; at its end ``copy_`` writes each new value back; returns what the region makes.
+    list of Tensor
+        Fakes of the inputs' geometry, each on memory of its own.
+    """
+
+    def run(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        names = {value.name: tensor for value, tensor in zip(body.inputs, tensors, strict=True)}
+        for operation in body.operations:
+            run_operation(operation, names, body.bindings, is_checked=False)
+        return tuple(row_major(names[value.name], value) for value in body.outputs)
+
+    with no_modes(), FakeTensorMode(), torch.no_grad():
+        fakes = [empty_like_value(value) for value in body.inputs]
+        graph = make_fx(torch.func.functionalize(run, remove="mutations_and_views"), dict(decompositions))(*fakes)
+    return graph, fakes
+
+
+def dims_by_stride(value: Value) -> list[int]:
+    """Return a handle's dimensions from the one of the largest stride to the one of the smallest.
+
+    >>> from graphalias import Storage
+    >>> dims_by_stride(Value("x", "f32", (2, 3, 4), Storage("s"), "o", stride=(3, 1, 6)))
+    [2, 0, 1]
+    """
+    return sorted(range(len(value.shape)), key=lambda dim: (-value.stride[dim], dim))
+
+
+def row_major(tensor: torch.Tensor, value: Value) -> torch.Tensor:
+    """Return what a region makes with its dimensions in the order of their strides: row-major memory, as in eager.
+
+    Code generators choose strides of their own; row-major ones they keep. The caller permutes it back.
+    """
+    order = dims_by_stride(value)
+    if order == sorted(order):
+        return tensor
+    return tensor.permute(order).clone(memory_format=torch.contiguous_format)
+
+
+def as_captured(tensor: torch.Tensor, value: Value) -> torch.Tensor:
+    """Return a result of `row_major` with its dimensions back in their places."""
+    order = dims_by_stride(value)
+    return tensor if order == sorted(order) else tensor.permute([order.index(dim) for dim in range(len(order))])
+
+
+def empty_like_value(value: Value) -> torch.Tensor:
+    """Return a tensor of a handle's dtype, shape, stride and device, on memory of its own."""
+    return torch.empty_strided(value.shape, value.stride, dtype=DTYPES[value.dtype], device=value.device)
+
+
+def scratch_like(values: Sequence[Value]) -> list[torch.Tensor]:
+    """Return real tensors like some handles, full of ones."""
+    tensors = [empty_like_value(value) for value in values]
+    for tensor in tensors:
+        tensor.fill_(1)
+    return tensors

@@ -1,0 +1,172 @@
+"""Regions through PyTorch's own code generator, called on one region at a time.
+
+This is the only module that touches the generator's private interface.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import operator
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+
+from graphalias.errors import ExecutorError
+from graphalias.executors.functional import as_captured, dims_by_stride, functional_form, scratch_like
+from graphalias.graph import INPUT, OUTPUT, Operation, Program, Value
+from graphalias.torch_private import no_modes, storage_key
+
+logger = logging.getLogger("graphalias")
+_lock = threading.RLock()  # the code generator keeps global state
+
+Generated = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
+
+#: What has neither a tag nor an alias to tell it by, and is still computed element by element.
+_ELEMENTWISE = frozenset(
+    {"aten.copy.default", "aten.copy_.default", "aten.full.default", "aten.scalar_tensor.default",
+     "aten._to_copy.default", "prims.convert_element_type.default"}
+)  # fmt: skip
+
+
+@functools.cache
+def is_available() -> bool:
+    """Whether the code generator works here: on a CPU it needs a C++ compiler. Says once why not."""
+    try:
+        from torch._inductor.cpp_builder import get_cpp_compiler
+
+        get_cpp_compiler()
+    except Exception as error:
+        logger.warning("Inductor can't be used: %s; operations run one by one", error)
+        return False
+    return True
+
+
+@functools.cache
+def _decompositions() -> dict[Any, Any]:
+    import torch._inductor.lowering  # its decompositions name it without importing it  # noqa: F401
+    from torch._inductor.decomposition import select_decomp_table
+
+    return select_decomp_table()
+
+
+def why_not_fused(operation: Operation) -> str | None:
+    """Return why an operation can't be part of a region; None where it can."""
+    if not operation.target.startswith("aten."):
+        return "not an ATen operation"
+    values = [value for value in (*operation.operands, *operation.results) if value]
+    if any(value.dtype.startswith("c") or value.conj or value.neg for value in values):
+        return "complex numbers are left to ATen"
+    if all(value.size_bytes <= value.itemsize for value in values):
+        return "single elements: nothing to gain"
+    if operation.target == "aten.clone.default":
+        return "pure data movement"
+    if any(value.dtype in ("f16", "bf16") for value in values) and not _rounds_each_step():
+        return "this torch's code generator does not round after each operation, as eager does"
+    key = (
+        operation.target, tuple((value.dtype, len(value.shape)) for value in operation.operands),
+        repr([argument for argument in operation.args if not isinstance(argument, (Value, list))]),
+        tuple(result is not None for result in operation.results),
+    )  # fmt: skip
+    with _lock:
+        if key not in _reasons:
+            _reasons[key] = _ask_functional_form(operation)
+        return _reasons[key]
+
+
+_reasons: dict[Any, str | None] = {}
+
+
+def _ask_functional_form(operation: Operation) -> str | None:
+    """Return what in an operation's functional form is neither elementwise, nor a reduction, nor a view."""
+    try:
+        graph, _ = functional_form(alone(operation), _decompositions())
+    except Exception as error:
+        return f"PyTorch can't make it functional: {type(error).__name__}"
+    unknown = [node for node in graph.graph.nodes if node.op == "call_function" and not _is_elementary(node)]
+    return f"it is made of {unknown[0].target}" if unknown else None
+
+
+def _is_elementary(node: Node) -> bool:
+    if node.target is operator.getitem or str(node.target) in _ELEMENTWISE:
+        return True
+    tags = getattr(node.target, "tags", ())
+    if torch.Tag.pointwise in tags or torch.Tag.reduction in tags:
+        return True
+    returns = node.target._schema.returns
+    return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+
+
+def alone(operation: Operation) -> Program:
+    """Return the program that is one operation."""
+    operands = {value.name: value for value in operation.operands}
+    inputs = [Operation(value.name, INPUT, results=(value,)) for value in operands.values()]
+    storages = {value.storage.name for value in operands.values()}
+    made = tuple(result for result in operation.results if result and result.storage.name not in storages)
+    return Program([*inputs, operation.replace(after=()), Operation(OUTPUT, OUTPUT, made)])
+
+
+def compile_region(region: Operation) -> Callable[..., Sequence[torch.Tensor]]:
+    """Return a function of the region's input tensors that returns what it makes, and writes what it writes.
+
+    Raises
+    ------
+    ExecutorError
+        If the code generator fails, or what it returns is not fresh or not of the strides eager gives.
+    """
+    with _lock, no_modes(), torch.no_grad():
+        try:
+            graph, fakes = functional_form(region.body, _decompositions())
+            return _checked(region, _generate(graph, fakes))
+        except Exception as error:
+            raise ExecutorError(
+                f"Inductor can't compile the region: {type(error).__name__}: {error}\n{region.body}",
+                node=region.name, location=region.location,
+            ) from error  # fmt: skip
+
+
+@functools.cache
+def _rounds_each_step() -> bool:
+    """Whether the code generator can round to half precision after every operation, on a CPU too."""
+    from torch._inductor.codegen.cpp import CppVecOverrides
+
+    return "use_compute_types" in inspect.signature(CppVecOverrides.to_dtype).parameters
+
+
+def _generate(graph: GraphModule, fakes: Sequence[torch.Tensor]) -> Generated:
+    from torch._inductor import config
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    for node in graph.graph.nodes:  # eager rounds after every operation, in the operand's dtype
+        node.meta["low_precision_pointwise_barrier"] = True
+    with config.patch(emulate_precision_casts=True, fallback_random=True):
+        return compile_fx_inner(graph, list(fakes))
+
+
+def _checked(region: Operation, run: Generated) -> Callable[..., Any]:
+    """Return the compiled region as a function of its inputs, after a look at its results on scratch tensors."""
+    inputs = scratch_like(region.body.inputs)
+    storages = {storage_key(tensor) for tensor in inputs}
+    made = [value for value in region.results[: len(region.body.outputs)] if value]
+    permuted = any(dims_by_stride(value) != sorted(dims_by_stride(value)) for value in made)
+    for value, result in zip(made, run(list(inputs)), strict=True):
+        tensor = as_captured(result, value)
+        if tensor.stride() != value.stride and tensor.numel() > 1:
+            raise ExecutorError(f"%{value.name} has stride {tensor.stride()}: expected {value.stride}")
+        if storage_key(tensor) in storages:
+            raise ExecutorError(f"%{value.name} shares memory with another: expected a tensor of its own")
+        storages.add(storage_key(tensor))
+    written = [i for i in region.writes if i < len(inputs)]
+    increment = torch.autograd.graph.increment_version
+
+    def call(*tensors: torch.Tensor) -> Sequence[torch.Tensor]:
+        results = run(list(tensors))
+        for i in written:
+            increment(tensors[i])
+        return [as_captured(*pair) for pair in zip(results, made, strict=True)] if permuted else results
+
+    return call

@@ -1,0 +1,122 @@
+"""Fusion regions: sets of operations an executor runs as one, as nodes of the graph that hold a sub-program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import networkx as nx
+
+from graphalias.graph import REGION, UPDATE_ALIASES, WAR, After, Operation, Program, Value
+from graphalias.region import Region
+from graphalias.stages import assign_stages, is_view
+
+
+def partition(program: Program, executor: str = "auto") -> Program:
+    """Return the program with its fusible operations in regions.
+
+    A region is a convex set of operations that an executor runs as one: it writes outside memory in place and once,
+    and what happens inside is functional. No two inputs of a region overlap where one is written.
+
+    Parameters
+    ----------
+    program : Program
+        Without hazards. It is left as it was.
+    executor : str
+        Whose rules say what can be fused; ``auto`` is the best one present.
+
+    Returns
+    -------
+    Program
+        Region nodes (target ``region``) hold sub-programs as ``body``. Any topological order is valid.
+
+    Raises
+    ------
+    ExecutorError
+        If there is no such executor.
+
+    Examples
+    --------
+    >>> import torch, graphalias
+    >>> program = graphalias.capture(lambda x: x.add_(1).mul_(2), torch.ones(4))
+    >>> partitioned = graphalias.partition(graphalias.insert_update_aliases(program))
+    >>> [operation.target for operation in partitioned.operations]
+    ['input', 'region', 'output']
+    """
+    from graphalias.executors import get_executor
+
+    return partition_program(program, get_executor(executor).why_not_fused)
+
+
+def partition_program(program: Program, why_not_fused: Callable[[Operation], str | None]) -> Program:
+    """Return the program with its fusible operations in regions.
+
+    Parameters
+    ----------
+    program : Program
+        Without hazards. It is left as it was.
+    why_not_fused : callable
+        Returns why an operation can't be part of a region, None where it can.
+
+    Returns
+    -------
+    Program
+        Region nodes hold sub-programs; any topological order is valid. An operation outside says why.
+    """
+    stages = assign_stages(program, why_not_fused)
+    members: dict[int, list[Operation]] = {}
+    for operation in program.operations:
+        region = stages.regions.get(operation.name)
+        if region is not None:
+            members.setdefault(id(region.root()), []).append(operation)
+    useful = [_without_loose_ends(program, operations) for operations in members.values()]
+    worthwhile = [ops for ops in useful if sum(op.is_compute and not is_view(op) for op in ops) > 1]
+    regions = [Region(program, f"{REGION}_{i}", ops) for i, ops in enumerate(worthwhile, 1)]
+    return program.replace_operations(_in_order(program, regions))
+
+
+def _without_loose_ends(program: Program, operations: list[Operation]) -> list[Operation]:
+    """Return the members of a region without the `update_aliases` that nothing in it uses."""
+    used: set[str] = set()
+    kept = []
+    for operation in reversed(operations):
+        if operation.target != UPDATE_ALIASES or operation.name in used:
+            used.update(program.graph.predecessors(operation.name))
+            kept.append(operation)
+    return kept[::-1]
+
+
+def _in_order(program: Program, regions: list[Region]) -> Iterator[Operation]:
+    """Yield the nodes of the partitioned program, each as near as can be to where its last operation was."""
+    home = {operation.name: region for region in regions for operation in region.operations}
+    position = {operation.name: i for i, operation in enumerate(program.operations)}
+    position |= {region.name: position[region.operations[-1].name] for region in regions}
+    renamed = {name: value for region in regions for name, value in region.renamed.items()}
+    nodes = [operation for operation in program.operations if operation.name not in home]
+    nodes += [node for region in regions for node in (region.node, *region.again)]
+    nodes = [_relinked(node, home, renamed) for node in nodes]
+    by_name = {node.name: node for node in nodes}
+    graph = _dependencies(by_name.values())
+    for name in nx.lexicographical_topological_sort(graph, key=lambda name: (position[name], name)):
+        yield by_name[name]
+
+
+def _relinked(node: Operation, home: dict[str, Region], renamed: dict[str, Value]) -> Operation:
+    """Return a node with the names and the order edges that are left."""
+    after: dict[str, After] = {}
+    for edge in node.after:
+        region = home.get(edge.operation)
+        name = region.name if region is not None and edge.operation in region.absorbed else edge.operation
+        if name != node.name and (name not in after or after[name].reason == WAR):
+            after[name] = After(name, edge.reason, edge.accesses)
+    return node.rename(lambda value: renamed.get(value.name, value)).replace(after=tuple(after.values()))
+
+
+def _dependencies(nodes: Iterable[Operation]) -> nx.DiGraph:
+    nodes = list(nodes)
+    producer = {result.name: node.name for node in nodes for result in node.results if result}
+    graph = nx.DiGraph()
+    graph.add_nodes_from(node.name for node in nodes)
+    for node in nodes:
+        graph.add_edges_from((producer[value.name], node.name) for value in (*node.operands, *node.states))
+        graph.add_edges_from((edge.operation, node.name) for edge in node.after)
+    return graph

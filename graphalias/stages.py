@@ -1,0 +1,235 @@
+"""Stages: which operations may share a fusion region, without ever making a cycle of regions.
+
+Each operation gets a stage: one more than any predecessor's across a change of fused and not fused, or where joining
+its predecessors' region would be unsafe. Operations of a stage that are joined by edges are a region. A path that
+leaves a region goes through something that isn't fused, or to a later stage; either way it never comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, Operation, Program, Value
+from graphalias.ledger import Ledger, Use
+from graphalias.overlap import Footprint
+
+#: Operations of one region at most: the compile time of code generators grows faster than their number.
+SIZE_CAP = 64
+
+Geometry = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an operation goes.
+
+    Parameters
+    ----------
+    stage : int
+    reason : str or None
+        Why it is not fused; None where it is.
+    split : str or None
+        Why it could not join its predecessors' region.
+    """
+
+    stage: int
+    reason: str | None = None
+    split: str | None = None
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether the operation may be in a region."""
+        return self.reason is None
+
+
+@dataclass
+class _Region:
+    """A region as it grows: one of a forest in which joined regions point to the one they became."""
+
+    stage: int
+    size: int = 0
+    joined: _Region | None = None
+    #: Outside memory it accesses: footprint -> {geometry: whether it is written}.
+    accessed: dict[Footprint, dict[Geometry, bool]] = field(default_factory=dict)
+
+    def root(self) -> _Region:
+        region = self
+        while region.joined is not None:
+            region.joined = region.joined.joined or region.joined
+            region = region.joined
+        return region
+
+
+def assign_stages(program: Program, why_not_fused: Callable[[Operation], str | None]) -> _Stages:
+    """Return the place of each operation, and the region it is in."""
+    stages = _Stages(program, why_not_fused)
+    for operation in program.operations:
+        stages.place(operation)
+    return stages
+
+
+class _Stages:
+    """One walk in program order.
+
+    Attributes
+    ----------
+    places : dict of str to Place
+    regions : dict of str to _Region
+        Of the fused operations.
+    """
+
+    def __init__(self, program: Program, why_not_fused: Callable[[Operation], str | None]) -> None:
+        self.graph = program.graph
+        self.why_not_fused = why_not_fused
+        self.ledger = Ledger(program)
+        self.places: dict[str, Place] = {}
+        self.regions: dict[str, _Region] = {}
+        self.creator: dict[str, str] = {}
+        self.geometry: dict[str, Geometry] = {}
+
+    def place(self, operation: Operation) -> None:
+        place = self._fused(operation) or self._outside(operation)
+        self.places[operation.name] = place
+        for result in operation.results:
+            if result is not None:
+                self.creator.setdefault(result.storage.name, operation.name)
+
+    def _outside(self, operation: Operation) -> Place:
+        before = self._before(operation)
+        stage = max((place.stage + place.is_fused for place in before), default=0)
+        return Place(stage, self._reason(operation) or "nothing to fuse it with")
+
+    def _reason(self, operation: Operation) -> str | None:
+        """Return why an operation can't be fused wherever it is."""
+        if operation.target in (INPUT, CONSTANT, OUTPUT):
+            return operation.target
+        if operation.target == UPDATE_ALIASES:
+            return None
+        if operation.states:
+            return "it draws random numbers or acts outside the program"
+        if operation.reshapes:
+            return "it changes a tensor's geometry"
+        if is_view(operation):
+            return None if self._is_local(operation.operands[0]) else "a view of memory from outside is made outside"
+        if any(_may_repeat(value) for value in operation.written):
+            return "it writes through a handle whose elements may overlap"
+        if self._overlaps_itself(operation):
+            return "its own operands overlap"
+        return self.why_not_fused(operation)
+
+    def _overlaps_itself(self, operation: Operation) -> bool:
+        """Whether two operands overlap, one of them written, without being the same handle."""
+        geometry = {value.object: value.geometry for value in operation.operands}
+        uses = self.ledger.uses[operation.name]
+        return any(
+            one.key in self.ledger.near[other.key] and geometry[one.object] != geometry[other.object]
+            for i, one in enumerate(uses) for other in uses[:i] if one.is_write or other.is_write
+        )  # fmt: skip
+
+    def _fused(self, operation: Operation) -> Place | None:
+        """Return where a fusible operation goes, and put it into its region; None where it can't be fused."""
+        if self._reason(operation) is not None:
+            return None
+        before = self._before(operation)
+        stage = max((place.stage + (not place.is_fused) for place in before), default=0)
+        split = None
+        while True:
+            joined = self._joined(operation, stage)
+            if is_view(operation) and not self._is_inside(operation.operands[0].storage.name, joined):
+                return None
+            why = self._why_unsafe(operation, joined)
+            if why is None:
+                break
+            stage, split = stage + 1, why
+        self._put(operation, stage, joined)
+        return Place(stage, None, split)
+
+    def _before(self, operation: Operation) -> list[Place]:
+        places = (self.places[name] for name in self.graph.predecessors(operation.name))
+        return [place for place in places if place.reason not in (INPUT, CONSTANT)]
+
+    def _joined(self, operation: Operation, stage: int) -> list[_Region]:
+        """Return the regions of a stage that an operation would join."""
+        regions = (self.regions.get(name) for name in self.graph.predecessors(operation.name))
+        roots = (region.root() for region in regions if region is not None)
+        return list({id(root): root for root in roots if root.stage == stage}.values())
+
+    def _why_unsafe(self, operation: Operation, joined: list[_Region]) -> str | None:
+        """Return why an operation can't be in one region with what it would join."""
+        if sum(region.size for region in joined) + operation.is_compute > SIZE_CAP:
+            return f"the region has {SIZE_CAP} operations"
+        tables = [region.accessed for region in joined]
+        for use, geometry in self._outside_accesses(operation, joined):
+            for other, other_geometry, is_write in _overlapping(use, tables, self.ledger):
+                if other_geometry != geometry and (is_write or use.is_write):
+                    return f"it uses memory of {other.place} that the region accesses through another handle"
+        return None
+
+    def _outside_accesses(self, operation: Operation, joined: list[_Region]) -> Iterator[tuple[Use, Geometry]]:
+        """Yield the accesses of memory that the region did not make itself."""
+        if not operation.is_compute:
+            return
+        geometry = {value.object: value.geometry for value in operation.operands}
+        for use in self.ledger.uses[operation.name]:
+            if not self._is_inside(use.key.place, joined):
+                yield use, geometry[use.object]
+
+    def _is_inside(self, storage: str, joined: list[_Region]) -> bool:
+        """Whether a storage was made in one of the regions."""
+        region = self.regions.get(self.creator.get(storage, ""))
+        return region is not None and any(region.root() is other for other in joined)
+
+    def _is_local(self, value: Value) -> bool:
+        return self.creator.get(value.storage.name) in self.regions
+
+    def _put(self, operation: Operation, stage: int, joined: list[_Region]) -> None:
+        region = max(joined, key=lambda region: region.size, default=None) or _Region(stage)
+        for other in joined:
+            if other is not region:
+                region.size += other.size
+                other.joined = region
+                for key, geometries in other.accessed.items():
+                    for geometry, is_write in geometries.items():
+                        _note(region, key, geometry, is_write)
+        region.size += operation.is_compute
+        self.regions[operation.name] = region
+        for use, geometry in self._outside_accesses(operation, [region]):
+            _note(region, use.key, geometry, use.is_write)
+
+
+def _note(region: _Region, key: Footprint, geometry: Geometry, is_write: bool) -> None:
+    geometries = region.accessed.setdefault(key, {})
+    geometries[geometry] = geometries.get(geometry, False) or is_write
+
+
+def _overlapping(
+    use: Use, tables: list[dict[Footprint, dict[Geometry, bool]]], ledger: Ledger
+) -> Iterator[tuple[Footprint, Geometry, bool]]:
+    """Yield what some regions access that overlaps a use."""
+    near = ledger.near[use.key]
+    for table in tables:
+        fewer, more = (near, table) if len(near) < len(table) else (table, near)
+        for key in [key for key in fewer if key in more]:
+            for geometry, is_write in table[key].items():
+                yield key, geometry, is_write
+
+
+def is_view(operation: Operation) -> bool:
+    """Whether an operation only makes views of its first operand: it touches no bytes."""
+    return (
+        operation.is_compute
+        and bool(operation.operands)
+        and not operation.effects
+        and all(r is None or r.storage is operation.operands[0].storage for r in operation.results)
+    )
+
+
+def _may_repeat(value: Value) -> bool:
+    """Whether two elements may be at one place: a dimension steps less than what the smaller steps span."""
+    span = 1
+    for step, size in sorted(zip(value.stride, value.shape, strict=True)):
+        if size > 1 and step < span:
+            return True
+        span += (size - 1) * step
+    return False
