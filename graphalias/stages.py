@@ -1,8 +1,8 @@
 """Stages: which operations may share a fusion region, without ever making a cycle of regions.
 
-Each operation gets a stage: one more than any predecessor's across a change of fused and not fused, or where joining
-its predecessors' region would be unsafe. Operations of a stage that are joined by edges are a region. A path that
-leaves a region goes through something that isn't fused, or to a later stage; either way it never comes back.
+Each operation gets a stage: its predecessors' latest, and one more for a fused operation behind one that isn't, or
+where joining its predecessors' region would be unsafe. Operations of a stage that are joined by edges are a region. A
+path that leaves a region comes to another only in a later stage, so it never comes back.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from graphalias.overlap import Footprint
 
 #: Operations of one region at most: the compile time of code generators grows faster than their number.
 SIZE_CAP = 64
+
+#: The stage of what comes before every region: it holds up none.
+BEFORE = -1
 
 Geometry = tuple[object, ...]
 
@@ -61,15 +64,15 @@ class _Region:
         return region
 
 
-def assign_stages(program: Program, why_not_fused: Callable[[Operation], str | None]) -> _Stages:
+def assign_stages(program: Program, why_not_fused: Callable[[Operation], str | None]) -> Stages:
     """Return the place of each operation, and the region it is in."""
-    stages = _Stages(program, why_not_fused)
+    stages = Stages(program, why_not_fused)
     for operation in program.operations:
         stages.place(operation)
     return stages
 
 
-class _Stages:
+class Stages:
     """One walk in program order.
 
     Attributes
@@ -89,6 +92,7 @@ class _Stages:
         self.geometry: dict[str, Geometry] = {}
 
     def place(self, operation: Operation) -> None:
+        """Give the next operation of the program its place."""
         place = self._fused(operation) or self._outside(operation)
         self.places[operation.name] = place
         for result in operation.results:
@@ -96,8 +100,7 @@ class _Stages:
                 self.creator.setdefault(result.storage.name, operation.name)
 
     def _outside(self, operation: Operation) -> Place:
-        before = self._before(operation)
-        stage = max((place.stage + place.is_fused for place in before), default=0)
+        stage = max((place.stage for place in self._before(operation)), default=BEFORE)
         return Place(stage, self._reason(operation) or "nothing to fuse it with")
 
     def _reason(self, operation: Operation) -> str | None:
