@@ -35,6 +35,12 @@ def test_rows_write_in_place(name: str) -> None:
     assert work.moved_bytes > 0
 
 
+def test_cold_calls() -> None:
+    """Each timed call comes after one of the sweep."""
+    found = measure(ROWS["small"], ("eager",), rounds=2, block_seconds=0, is_cold=True, scale=TINY)
+    assert len(found.seconds["eager"]) == 2
+
+
 def test_wrong_results_have_no_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variant whose arguments are not as eager leaves them is not timed, and says so."""
     monkeypatch.setitem(bench_measure.VARIANTS, "wrong", lambda fn: lambda x: x.add_(2))

@@ -7,7 +7,8 @@
 One thread; the variants take turns in one process. A ratio is the median over the rounds of two variants' times in the
 same round, its quartiles behind it. `compile` is torch.compile with Inductor, dynamic=False; `jit` is graphalias.jit,
 `jit eager` the same with one ATen call an operation. Before a row is timed, every variant's results, and what it leaves
-in its arguments, are compared with eager's, of the first call and of the second.
+in its arguments, are compared with eager's, of the first call and of the second. Calls follow each other for a while;
+with --cold each call finds the caches full of something else, which is when the price of guards shows.
 
 "MiB to move" is what has to be read and written, each byte once. The floor is one `add_` over as much memory, timed in
 the same rounds: what lies in a cache is compared with what lies in a cache.
@@ -42,16 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in names:
         print(name, file=sys.stderr, flush=True)
         found[name] = measure(
-            ROWS[name], options.variants, rounds=rounds, block_seconds=0.01 if options.quick else 0.05
-        )
-        if not options.quick:
+            ROWS[name], options.variants, rounds=rounds, block_seconds=0.01 if options.quick else 0.05,
+            is_cold=options.cold,
+        )  # fmt: skip
+        if not (options.quick or options.cold):
             _measure_first_calls(name, found[name], options.variants)
     console = Console(width=None if sys.stdout.isatty() else 200)
     for sheet in bench_report.sheets(found, options.variants):
         console.print(sheet.rich())
-    console.print(f"{bench_report.machine()}; {rounds} paired rounds")
+    how = f"{rounds} paired rounds{', caches swept before every call' if options.cold else ''}"
+    console.print(f"{bench_report.machine()}; {how}")
     if options.out:
-        _write(options.out, found, options.variants, rounds)
+        _write(options.out, found, options.variants, how)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, help="paired rounds: 15 when not given")
     parser.add_argument("--quick", action="store_true", help="5 short rounds, no first calls: a look, no result")
     parser.add_argument("--slow", action="store_true", help="rows too that torch.compile takes minutes to compile")
+    parser.add_argument("--cold", action="store_true", help="sweep the caches before every call; no first calls")
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--out", type=Path, help="a Markdown page; the chart is written beside it, in images/")
     return parser
@@ -76,11 +80,11 @@ def _measure_first_calls(name: str, found: Found, variants: Sequence[str]) -> No
                     found.failed[variant] = "its process failed at the first call"
 
 
-def _write(page: Path, found: dict[str, Found], variants: Sequence[str], rounds: int) -> None:
+def _write(page: Path, found: dict[str, Found], variants: Sequence[str], how: str) -> None:
     image = page.parent / "images" / f"{page.stem}.svg"
     image.parent.mkdir(parents=True, exist_ok=True)
     image.write_text(bench_report.chart(found, variants))
-    page.write_text(bench_report.markdown(found, variants, rounds, image.relative_to(page.parent).as_posix()))
+    page.write_text(bench_report.markdown(found, variants, how, image.relative_to(page.parent).as_posix()))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,6 +29,12 @@ from tools.bench_rows import FULL, ROWS, Row, Work, tensors_of
 FLOOR = "floor"
 #: Bytes from which a share of the bandwidth says anything; below, a call costs more than its memory does.
 WORTH_A_SHARE_BYTES = 1 << 20
+
+#: Results may differ by this, absolutely and relatively: through a dozen layers a sum in another order adds up to more
+#: than what `assert_close` allows of a single operation.
+TOLERANCE = 1e-4
+#: Written before each call that is to find the caches empty: more than the last one holds.
+SWEEP_BYTES = 1 << 27
 
 
 def eager(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -97,8 +104,20 @@ class Found:
         return statistics.median(ratios) if ratios and self.moved_bytes >= WORTH_A_SHARE_BYTES else None
 
 
-def measure(row: Row, variants: Sequence[str], *, rounds: int, block_seconds: float, scale: str = FULL) -> Found:
-    """Check a row's variants against eager, then time them in turns."""
+def measure(
+    row: Row, variants: Sequence[str], *, rounds: int, block_seconds: float, is_cold: bool = False, scale: str = FULL
+) -> Found:
+    """Check a row's variants against eager, then time them in turns.
+
+    Parameters
+    ----------
+    block_seconds : float
+        A variant is called again and again for so long, in each round.
+    is_cold : bool
+        Sweep the caches before every call.
+    scale : str
+        FULL or TINY.
+    """
     torch.manual_seed(0)
     torch.compiler.reset()
     work = row.make(scale)
@@ -110,7 +129,7 @@ def measure(row: Row, variants: Sequence[str], *, rounds: int, block_seconds: fl
             found.growth_bytes[name] = growth_bytes(call)
         floor = torch.zeros(max(work.moved_bytes // 8, 1))
         calls[FLOOR] = lambda: floor.add_(1)
-        found.seconds = interleaved(calls, rounds, block_seconds)
+        found.seconds = interleaved(calls, rounds, cold if is_cold else partial(hot, block_seconds=block_seconds))
     return found
 
 
@@ -121,8 +140,8 @@ def _right_ones(work: Work, variants: Sequence[str], found: Found) -> Iterator[t
     for name in variants:
         variant = VARIANTS[name](work.fn)
         try:
-            torch.testing.assert_close(_seen(work, variant, before, 1), expected[0])
-            torch.testing.assert_close(_seen(work, variant, before, 2), expected[1])
+            for calls, want in enumerate(expected, 1):
+                torch.testing.assert_close(_seen(work, variant, before, calls), want, rtol=TOLERANCE, atol=TOLERANCE)
         except Exception as error:  # whatever a compiler raises, the others are still measured
             found.failed[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
             continue
@@ -141,32 +160,44 @@ def _seen(work: Work, fn: Callable[..., Any], before: Sequence[Tensor], calls: i
     return [tensor.clone() for tensor in (*tensors_of(returned), *work.state)]
 
 
-def interleaved(calls: Mapping[str, Callable[[], Any]], rounds: int, block_seconds: float) -> dict[str, list[float]]:
+def interleaved(
+    calls: Mapping[str, Callable[[], Any]], rounds: int, timed: Callable[[Callable[[], Any]], float]
+) -> dict[str, list[float]]:
     """Return the seconds of a call, by variant and round; every round starts with another variant."""
     names = list(calls)
-    repeats = {name: _repeats(calls[name], block_seconds) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
     gc.collect()
     gc.disable()
     try:
         for i in range(rounds):
             for name in names[i % len(names) :] + names[: i % len(names)]:
-                seconds[name].append(_timed(calls[name], repeats[name]))
+                seconds[name].append(timed(calls[name]))
     finally:
         gc.enable()
     return seconds
 
 
+def hot(call: Callable[[], Any], block_seconds: float) -> float:
+    """Return the mean seconds of calls one after the other: code and data are in the caches, as far as they fit."""
+    once = min(_timed(call, 1) for _ in range(3))
+    return _timed(call, max(1, ceil(block_seconds / max(once, 1e-7))))
+
+
+def cold(call: Callable[[], Any], count: int = 5) -> float:
+    """Return the median seconds of calls that each find the caches full of something else, as between large layers."""
+    sweep = torch.zeros(SWEEP_BYTES // 4)
+    seconds = []
+    for _ in range(count):
+        sweep.add_(1)
+        seconds.append(_timed(call, 1))
+    return statistics.median(seconds)
+
+
 def _timed(call: Callable[[], Any], repeats: int) -> float:
-    call()  # brings this variant's code and data back into the caches
     start = time.perf_counter()
     for _ in range(repeats):
         call()
     return (time.perf_counter() - start) / repeats
-
-
-def _repeats(call: Callable[[], Any], block_seconds: float) -> int:
-    return max(1, ceil(block_seconds / max(min(_timed(call, 3) for _ in range(2)), 1e-7)))
 
 
 def live_bytes(call: Callable[[], Any]) -> int:

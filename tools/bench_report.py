@@ -267,13 +267,13 @@ def _x(ratio: float) -> float:
     return round(610 + 200 * max(-1.3, min(1.3, log10(ratio))), 1)
 
 
-def markdown(found: Mapping[str, Found], variants: Sequence[str], rounds: int, image: str) -> str:
+def markdown(found: Mapping[str, Found], variants: Sequence[str], how: str, image: str) -> str:
     """Return the page of a run."""
     return f"""# Benchmarks
 
 One run of `python -m tools.bench`; run it again for your machine. What the columns mean is in its `--help`.
 
-{machine()}; {rounds} paired rounds.
+{machine()}; {how}.
 
 ![Time of a call relative to eager PyTorch]({image})
 
