@@ -174,6 +174,8 @@ def _output(recorder: Recorder, leaf: Any) -> Any:
         return recorder.arguments.show(leaf)
     if isinstance(leaf, torch.Size):  # a tuple would be another type
         return Symbol("opaque", recorder.arguments.opaque_name(leaf))
+    if isinstance(leaf, (set, bytearray)):
+        raise CaptureError(f"the function returned a {type(leaf).__name__}: each call would return the same one")
     if isinstance(leaf, Iterator):
         raise CaptureError(
             f"the function returned a {type(leaf).__name__}, which runs after it",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import re
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -155,12 +156,13 @@ class Jitted:
 
     def __init__(self, fn: Callable[..., Any], executor: str, strict: bool, cache_limit: int) -> None:
         functools.update_wrapper(self, fn, updated=())
-        self._fn, self._executor, self._strict, self._cache_limit = fn, executor, strict, cache_limit
+        self._executor, self._strict, self._cache_limit = executor, strict, cache_limit
         self._label = getattr(fn, "__qualname__", type(fn).__name__)
         self._lock = threading.RLock()
         self._bound: dict[int, Jitted] = {}
         self._said: set[str] = set()
         self.cache_clear()
+        self._fn = fn  # last: from now on a new attribute is a module's
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled function."""
@@ -198,6 +200,21 @@ class Jitted:
         if name == "_fn":
             raise AttributeError(name)
         return getattr(self._fn, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute of the module, such as ``scale``."""
+        if "_fn" not in vars(self) or name in vars(self) or not isinstance(self._fn, torch.nn.Module):
+            super().__setattr__(name, value)
+        else:
+            setattr(self._fn, name, value)
+
+    def __reduce__(self) -> Any:
+        """Copy and pickle what is compiled, without its programs; a decorated function by its name."""
+        module = sys.modules.get(getattr(self._fn, "__module__", ""))
+        if getattr(module, self._label, None) is self:
+            return self._label
+        options = {"executor": self._executor, "strict": self._strict, "cache_limit": self._cache_limit}
+        return functools.partial(jit, **options), (self._fn,)
 
     def __repr__(self) -> str:
         return f"<graphalias.jit {self._label}>"

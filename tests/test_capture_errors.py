@@ -210,7 +210,9 @@ def test_out_that_torch_forgets_to_write() -> None:
     capture(lambda x, out: torch.matmul(x, x[0], out=out), torch.ones(2, 2, 2), torch.ones(2, 2, 2))
 
 
-def test_an_iterator_is_no_result() -> None:
-    """A generator would run after the program, on fakes."""
+def test_results_that_are_refused() -> None:
+    """A generator would run after the program, on fakes; a set would be the same one in each call."""
     with pytest.raises(CaptureError, match="returned a generator"):
         capture(lambda x: (row + 1 for row in x), torch.ones(2))
+    with pytest.raises(CaptureError, match="returned a set"):
+        capture(lambda x: {x.shape[0]}, torch.ones(2))

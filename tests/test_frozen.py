@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import random
 from collections.abc import Callable
@@ -235,3 +236,16 @@ def test_seeding_is_refused() -> None:
         with pytest.raises(CaptureError, match=message):
             capture(fn, torch.ones(2))
         assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_cached_functions() -> None:
+    """What a cached function made while capturing is no tensor: it does not stay in the cache."""
+
+    @functools.lru_cache
+    def table(size: int) -> torch.Tensor:
+        return torch.arange(size)
+
+    with pytest.raises(CaptureError, match="changes table"):
+        capture(lambda x: x + table(3), torch.ones(3))
+    assert type(table(3)) is torch.Tensor
+    assert capture(lambda x: x + table(3), torch.ones(3)).bindings["c0"] is table(3)

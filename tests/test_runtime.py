@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import logging
+import pickle
 import subprocess
 import sys
 import threading
@@ -101,6 +103,18 @@ def test_pure_function_ignores_sharing() -> None:
         for args in (first, second):
             assert torch.equal(jitted(*(a.clone() if a.storage_offset() else a for a in args)), double(*args))
         assert jitted.cache_info().misses == 1
+
+
+class Scaling(torch.nn.Module):
+    """Read a Python number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = 2
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Scale."""
+        return x * self.scale
 
 
 FACTOR = 2
@@ -292,6 +306,25 @@ def test_decorator_method_and_attributes() -> None:
     assert one.total.tolist() == [2.0, 2.0] and other.total.tolist() == [11.0, 11.0]
     assert Counter.add.__doc__ == "Add to the total." and "add" in repr(one.add)
     assert jit(torch.nn.Linear(2, 2)).in_features == 2
+
+
+@jit
+def decorated(x: torch.Tensor) -> torch.Tensor:
+    """Be found by name."""
+    return x + 1
+
+
+def test_copies_and_attributes_of_a_module() -> None:
+    """A jitted module takes attributes as the module does; it is copied and pickled without its programs."""
+    jitted = jit(Scaling())
+    assert jitted(torch.ones(1)).item() == 2.0
+    jitted.scale = 5
+    assert jitted(torch.ones(1)).item() == 5.0 and jitted.__wrapped__.scale == 5
+    copied, loaded = copy.deepcopy(jitted), pickle.loads(pickle.dumps(jitted))
+    jitted.scale = 7
+    for other in (copied, loaded):
+        assert other(torch.ones(1)).item() == 5.0 and other.cache_info().misses == 1
+    assert pickle.loads(pickle.dumps(decorated)) is decorated and copy.deepcopy(decorated) is decorated
 
 
 def test_methods_of_equal_instances() -> None:

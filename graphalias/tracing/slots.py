@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import random
 import types
@@ -219,6 +220,9 @@ def slot_of(label: str, thing: Any) -> Slot | None:
         return state_slot(label, lambda: _position(thing), None)
     if isinstance(thing, itertools.count):
         return state_slot(label, lambda: repr(thing), None)
+    if isinstance(thing, functools._lru_cache_wrapper):
+        # what was made while capturing must not stay in it; what else is lost is made again
+        return state_slot(label, lambda: thing.cache_info().currsize, lambda saved: thing.cache_clear())
     if type(thing).__module__.partition(".")[0] == "numpy":
         return _numpy_slot(label, thing)
     return None
