@@ -13,7 +13,7 @@ from graphalias.graph import CONSTANT, INPUT, OUTPUT, Operation, Program, Symbol
 from graphalias.guards import sharing_of
 from graphalias.signature import Signature, is_plain
 from graphalias.switch import disabled
-from graphalias.torch_private import FakeTensorMode, flatten, holds_fake, quiet_fakes
+from graphalias.torch_private import FakeTensorMode, flatten, holds_fake, needs_values, quiet_fakes
 from graphalias.tracing.call import Call, Inputs, read_call
 from graphalias.tracing.constants import Constants
 from graphalias.tracing.frozen import PythonState
@@ -146,6 +146,12 @@ def _refused(recorder: Recorder, error: Exception) -> CaptureError | None:
     """Return the error for what torch itself refuses; the function's own errors stay what they are."""
     if error is not recorder.refusal:
         return None
+    if needs_values(error):  # before it was dispatched
+        return CaptureError(
+            "can't capture what depends on the values of tensors: torch looks at them here",
+            location=recorder.refusal_location,
+            hint="pass numbers instead of a tensor, or call it outside the captured function",
+        )
     return CaptureError(
         f"eager PyTorch refuses this: {type(error).__name__}: {error}", location=recorder.refusal_location
     )

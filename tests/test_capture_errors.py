@@ -210,6 +210,12 @@ def test_out_that_torch_forgets_to_write() -> None:
     capture(lambda x, out: torch.matmul(x, x[0], out=out), torch.ones(2, 2, 2), torch.ones(2, 2, 2))
 
 
+def test_values_looked_at_before_dispatch() -> None:
+    """A function of torch that reads a tensor by itself depends on its values; it is not said that eager refuses."""
+    with pytest.raises(CaptureError, match="depends on the values of tensors"):
+        capture(lambda x, at: torch.tensor_split(x, at), torch.ones(4), torch.tensor([1, 2]))
+
+
 def test_results_that_are_refused() -> None:
     """A generator would run after the program, on fakes; a set would be the same one in each call."""
     with pytest.raises(CaptureError, match="returned a generator"):

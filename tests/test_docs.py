@@ -26,8 +26,9 @@ def test_readme_example(tmp_path):
 
 def texts_of(notebook):
     """Return what each code cell prints and shows, as plain text."""
+    # What a cell prints comes in one piece or in several, as time allows.
     return [
-        [output.get("text") or output.get("data", {}).get("text/plain") for output in cell.outputs]
+        "".join(output.get("text") or output.get("data", {}).get("text/plain") for output in cell.outputs)
         for cell in notebook.cells
         if cell.cell_type == "code"
     ]
