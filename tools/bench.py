@@ -4,16 +4,18 @@
     python -m tools.bench chunk columns                  # some rows
     python -m tools.bench --slow --out docs/benchmarks.md
 
-One thread; the variants take turns in one process. A ratio is the median over the rounds of two variants' times in the
-same round, its quartiles behind it. `compile` is torch.compile with Inductor, dynamic=False; `jit` is graphalias.jit,
-`jit eager` the same with one ATen call an operation. Before a row is timed, every variant's results, and what it leaves
-in its arguments, are compared with eager's, of the first call and of the second. Calls follow each other for a while;
-with --cold each call finds the caches full of something else, which is when the price of guards shows.
+One thread, whose CPU seconds are counted; the variants take turns in one process. A ratio is the median over the rounds
+of two variants' times in the same round, its quartiles behind it. `compile` is torch.compile with Inductor,
+dynamic=False; `jit` is graphalias.jit, `jit eager` the same with one ATen call an operation. Before a row is timed,
+every variant's results, and what it leaves in its arguments, are compared with eager's, of the first call and of the
+second. Calls follow each other for a while; with --cold each call finds the caches full of something else, which is
+when the price of guards shows.
 
 "MiB to move" is what has to be read and written, each byte once. The floor is one `add_` over as much memory, timed in
 the same rounds: what lies in a cache is compared with what lies in a cache.
 Peaks are of a steady call: bytes of tensors by the allocator's count, and the growth of the process.
-A first call is of a fresh process with an empty cache of compiled code, after one small function was compiled.
+A first call, by the clock on the wall, is of a fresh process with an empty cache of compiled code, after one small
+function was compiled.
 """
 
 from __future__ import annotations

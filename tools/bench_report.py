@@ -239,7 +239,7 @@ def chart(found: Mapping[str, Found], variants: Sequence[str]) -> str:
         lines.append(f'<text x="{x}" y="40" text-anchor="middle">{ratio:g}</text>')
     for title, variant, y, ratio in bars:
         if title:
-            lines.append(f'<text x="330" y="{y + 10}" text-anchor="end">{escape(title)}</text>')
+            lines.append(f'<text x="340" y="{y + 10}" text-anchor="end" font-size="11">{escape(title)}</text>')
         left, right = sorted((_x(1), _x(ratio)))
         lines.append(f'<rect x="{left}" y="{y}" width="{right - left:.1f}" height="11" fill="{COLORS[variant]}"/>')
         lines.append(f'<text x="{right + 4}" y="{y + 10}" font-size="10">{ratio:.2f}</text>')
