@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from graphalias.calls import method_of
 from graphalias.canonical import canonical_text
 from graphalias.errors import ExecutorError
 from graphalias.executors import Executor, eager, get_executor
@@ -68,8 +69,8 @@ def lower(program: Program, executor: str = "auto") -> Compiled:
     >>> compiled = graphalias.lower(program, "eager")
     >>> print(compiled.source)
     def program(x):
-        add = aten_add_Tensor(x, 1)  # model.py:3
-        aten_mul__Tensor(add, x)  # model.py:4
+        add = x.add(1)  # model.py:3
+        add.mul_(x)  # model.py:4
         del x
         return (add,)
     <BLANKLINE>
@@ -188,7 +189,7 @@ class _Writer:
             passed = operation.args if operation.body is None else operation.args[: len(operation.body.inputs)]
             args = [self._argument(argument) for argument in passed]
             args += [f"{key}={self._argument(argument)}" for key, argument in operation.kwargs.items()]
-            call = f"{self._operator(operation)}({', '.join(args)})"
+            call = self._call(operation, args)
             yield self._targets(operation, call) + _comment(operation)
         if operation.name in self.dying:
             yield f"del {', '.join(self.variables[name] for name in self.dying[operation.name])}"
@@ -236,10 +237,14 @@ class _Writer:
         self.taken.add(name)
         return name
 
-    def _operator(self, operation: Operation) -> str:
+    def _call(self, operation: Operation, args: list[str]) -> str:
         if operation.target == REGION:
-            return self._named(self.regions[operation.name], operation.name)
-        return self._named(callable_of(operation), operation.target)
+            return f"{self._named(self.regions[operation.name], operation.name)}({', '.join(args)})"
+        target = callable_of(operation)
+        method = method_of(operation, self.program.bindings)
+        if method is not None:
+            return f"{args[0]}.{method}({', '.join(args[1:])})"
+        return f"{self._named(target, operation.target)}({', '.join(args)})"
 
     def _named(self, target: Any, name: str) -> str:
         """Return the global name of an object."""

@@ -20,6 +20,9 @@ from graphalias.dead import eliminate_dead_operations
 from graphalias.errors import CaptureError, ExecutorError
 from graphalias.executors import get_executor
 from graphalias.executors.eager import values_only
+from graphalias.fastpath import MISS, FastCall, fast_call
+from graphalias.folding import fold_views
+from graphalias.graph import Program
 from graphalias.keys import call_key, requires_grad
 from graphalias.lower import Compiled, lower
 from graphalias.partition import partition
@@ -151,6 +154,28 @@ class Entry:
         return compiled.program.signature.rebuild(leaves)
 
 
+def _counted_alike(program: Program) -> set[str]:
+    """Return the storages on which the program counts offsets as the tensors do: those that are one allocation."""
+    storages = {value.storage.name for op in program.operations for value in op.results if value}
+    for value in (*program.inputs, *program.constants):
+        tensor = program.signature.inputs.get(value.name) or program.signature.constants.get(value.name)
+        offset = tensor.storage_offset() if isinstance(tensor, torch.Tensor) else tensor and tensor.offset
+        if offset != value.offset:
+            storages.discard(value.storage.name)
+    return storages
+
+
+@dataclass(slots=True)
+class _Cache:
+    """The programs of a function: by kind of call, and those the hot path answers."""
+
+    entries: dict[Any, list[Entry]] = field(default_factory=dict)
+    fast: tuple[FastCall, ...] = ()
+    looked_at: list[Entry] = field(default_factory=list)
+    hits: int = 0
+    misses: int = 0
+
+
 class Jitted:
     """A compiled function or module; see `jit`."""
 
@@ -166,6 +191,17 @@ class Jitted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the compiled function."""
+        if not kwargs:
+            cache = self._cache
+            for fast in cache.fast:
+                result = fast(args)
+                if result is not MISS:
+                    cache.hits += 1
+                    return result
+        return self._call(args, kwargs)
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Find the program for a call, or make it."""
         if is_disabled() or torch.compiler.is_compiling():
             return self._fn(*args, **kwargs)
         if torch.is_grad_enabled() and requires_grad(self._fn, args, kwargs):
@@ -174,16 +210,28 @@ class Jitted:
             )
             return self._fn(*args, **kwargs)
         key = call_key(self._fn, args, kwargs)
-        for entry in self._entries.get(key, ()):
+        for entry in self._cache.entries.get(key, ()):
             tensors = entry.fits(args, kwargs, key.identities)
             if not isinstance(tensors, str):
-                self._hits += 1
-                return self._fn(*args, **kwargs) if entry.compiled is None else entry.run(tensors)
+                self._cache.hits += 1
+                if entry.compiled is None:
+                    return self._fn(*args, **kwargs)
+                self._add_fast(entry, args, kwargs)
+                return entry.run(tensors)
         entry = self._add_entry(key, args, kwargs)
         if entry.compiled is None:
             return self._fn(*args, **kwargs)
         # The first run checks every result against the handle the program says it is.
         return entry.compiled.program.run(*args, **kwargs)
+
+    def _add_fast(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Let the hot path answer calls like this one from now on, if it knows their kind."""
+        with self._lock:
+            if entry not in self._cache.looked_at and not kwargs and not entry.is_under_autocast:
+                assert entry.compiled is not None
+                self._cache.looked_at.append(entry)
+                fast = fast_call(entry.compiled, entry.watch, args)
+                self._cache.fast += (fast,) if fast is not None else ()
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Return the compiled method of an instance."""
@@ -221,39 +269,38 @@ class Jitted:
 
     def cache_info(self) -> CacheInfo:
         """Return how many calls hit, how many did not, and the programs kept."""
-        return CacheInfo(self._hits, self._misses, self._cache_limit, self._count)
+        return CacheInfo(self._cache.hits, self._cache.misses, self._cache_limit, self._count)
 
     def cache_clear(self) -> None:
         """Forget every program."""
         with self._lock:
-            self._entries: dict[Any, list[Entry]] = {}
-            self._hits = self._misses = 0
+            self._cache = _Cache()
 
     @property
     def _count(self) -> int:
-        return sum(len(entries) for entries in self._entries.values())
+        return sum(len(entries) for entries in self._cache.entries.values())
 
     def _add_entry(self, key: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Entry:
         """Compile for this call, unless another thread just has."""
         with self._lock:
             reasons = []
-            for entry in self._entries.get(key, ()):
+            for entry in self._cache.entries.get(key, ()):
                 misfit = entry.fits(args, kwargs, key.identities)
                 if not isinstance(misfit, str):
                     return entry
                 reasons.append(misfit)
             if self._count >= self._cache_limit:
-                self._misses += 1
+                self._cache.misses += 1
                 reason = reasons[-1] if reasons else self._changing(key)
                 self._say("cache_limit", f"{self._count} programs are kept, and {reason}: from now on the "
                           "original function is called for other arguments")  # fmt: skip
                 return Entry()
-            known = self._entries.setdefault(key, [])
+            known = self._cache.entries.setdefault(key, [])
             entry = self._compile(args, kwargs, key.identities, known)
             if entry not in known:
                 if self._count:
                     logger.info("%s: recompiling: %s", self._label, reasons[-1] if reasons else self._changing(key))
-                self._misses += 1
+                self._cache.misses += 1
                 known.append(entry)
             return entry
 
@@ -281,13 +328,13 @@ class Jitted:
                 entry.identities.add(identities)
                 return entry
         program = eliminate_dead_operations(insert_update_aliases(program))
-        program = partition(program, self._executor)
+        program = fold_views(partition(program, self._executor), _counted_alike(program))
         is_under_autocast = any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
         return Entry(lower(program, self._executor), is_under_autocast, watch, text, {identities})
 
     def _changing(self, key: Any) -> str:
         """Return which part of the key differs from most of the programs kept."""
-        changed = Counter(label for other in self._entries for label in key.differences(other))
+        changed = Counter(label for other in self._cache.entries for label in key.differences(other))
         return f"{changed.most_common(1)[0][0]} changed" if changed else "the sharing of memory changed"
 
     def _say(self, subject: str, message: str) -> None:

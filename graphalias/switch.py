@@ -37,6 +37,10 @@ def disabled() -> Iterator[None]:
         _is_off.reset(token)
 
 
+#: Whether an off switch is on; the same as `is_disabled`, for who asks often.
+is_switched_off = _is_off.get
+
+
 def is_disabled() -> bool:
     """Whether an off switch is on."""
     return _is_off.get()

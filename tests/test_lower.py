@@ -32,8 +32,8 @@ def test_source() -> None:
     """
     assert source_of(text) == (
         "def program(x):\n"
-        "    t = aten_t(x)\n"
-        "    exp = aten_exp(t)  # model.py:3\n"
+        "    t = x.t()\n"
+        "    exp = t.exp()  # model.py:3\n"
         "    aten_add__Tensor(x, exp, alpha=2)  # model.py:4\n"
         "    del exp\n"
         "    sum = aten_sum(t, dtype=dtype_f64)\n"
@@ -86,10 +86,13 @@ def test_memory_is_freed_at_the_last_use() -> None:
         tensors.append(weakref.ref(result))
         return result
 
-    program = capture(lambda x: x.exp().sin().cos().neg(), torch.ones(3))
-    compiled = lower(program)
-    for name in ("aten_exp", "aten_sin", "aten_cos", "aten_neg"):
-        compiled.flat.__globals__[name] = watch
+    def program(x: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = torch.add(x, x, alpha=2)  # a keyword: the operator is called, and can be watched
+        return x
+
+    compiled = lower(capture(program, torch.ones(3)))
+    compiled.flat.__globals__["aten_add_Tensor"] = lambda x, other, alpha: watch(x)
     compiled(torch.ones(3))
     assert alive == [0, 1, 1, 1]
 

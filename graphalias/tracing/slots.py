@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-_MISSING = object()
+MISSING = object()
 _PLAIN = (bool, int, str, bytes, bytearray, torch.dtype)
 
 
@@ -51,7 +51,7 @@ class Slot:
     def changed_keys(self) -> list[Any]:
         """Return the keys of the parts that are not as they were."""
         now, before = dict(self.read()), dict(self.saved)
-        return [key for key in {**before, **now} if not is_same(before.get(key, _MISSING), now.get(key, _MISSING))]
+        return [key for key in {**before, **now} if not is_same(before.get(key, MISSING), now.get(key, MISSING))]
 
     def changes(self) -> list[str]:
         """Return the names of the parts that are not as they were; the slot's own where only their order changed.
@@ -126,15 +126,15 @@ def names_slot(label: str, names: Sequence[str], namespace: Any) -> Slot:
 
     def get(name: str) -> Any:
         if isinstance(namespace, type):  # as it is stored: looking it up would run descriptors
-            return vars(namespace).get(name, _MISSING)
-        return namespace.get(name, _MISSING) if is_dict else getattr(namespace, name, _MISSING)
+            return vars(namespace).get(name, MISSING)
+        return namespace.get(name, MISSING) if is_dict else getattr(namespace, name, MISSING)
 
     def put(name: str, value: Any) -> None:
-        if is_dict and value is _MISSING:
+        if is_dict and value is MISSING:
             namespace.pop(name, None)
         elif is_dict:
             namespace[name] = value
-        elif value is _MISSING:
+        elif value is MISSING:
             delattr(namespace, name)
         else:
             setattr(namespace, name, value)
@@ -175,10 +175,10 @@ def cell_slot(label: str, cell: types.CellType) -> Slot:
         try:
             return [("", cell.cell_contents)]
         except ValueError:  # not assigned yet
-            return [("", _MISSING)]
+            return [("", MISSING)]
 
     def write(items: list[tuple[str, Any]]) -> None:
-        if items[0][1] is _MISSING:
+        if items[0][1] is MISSING:
             del cell.cell_contents
         else:
             cell.cell_contents = items[0][1]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from graphalias.tracing.reach import reachable_slots
-from graphalias.tracing.slots import Slot, is_same
+from graphalias.tracing.slots import MISSING, Slot, is_same
 
 _VALUES = (bool, int, float, complex, str, bytes, tuple, torch.dtype)
 
@@ -35,20 +35,25 @@ class Watch:
     """
 
     def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
-        slots = [slot for slot in reachable_slots(list(roots)) if not slot.is_drawn_from]
+        slots = [slot for slot in reachable_slots(list(roots)) if not slot.is_drawn_from and not _is_nothing(slot)]
         # Most are empty: a module has a dozen dicts of hooks. That they still are is seen at once.
         empty = [slot for slot in slots if slot.container is not None and not slot.container]
-        self._empty, self._empty_labels = [slot.container for slot in empty], [slot.label for slot in empty]
-        self._parts = [_Part(slot) for slot in slots if slot.container is None or slot.container]
+        self.empty, self._empty_labels = [slot.container for slot in empty], [slot.label for slot in empty]
+        self.parts = [_Part(slot) for slot in slots if slot.container is None or slot.container]
 
     def change(self) -> str | None:
         """Return the name of something that is not what it was, or None."""
-        if any(self._empty):
-            return next(label for label, now in zip(self._empty_labels, self._empty, strict=True) if now)
-        for part in self._parts:
+        if any(self.empty):
+            return next(label for label, now in zip(self._empty_labels, self.empty, strict=True) if now)
+        for part in self.parts:
             if not part.is_unchanged():
                 return part.label
         return None
+
+
+def _is_nothing(slot: Slot) -> bool:
+    """Whether a slot is of names that nothing has: attributes' names are looked for among globals too."""
+    return bool(slot.saved) and all(value is MISSING for _, value in slot.saved)
 
 
 class _Part:
