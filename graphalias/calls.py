@@ -14,7 +14,7 @@ import torch
 from graphalias.executors.eager import callable_of, resolve_argument
 from graphalias.executors.functional import empty_like_value
 from graphalias.graph import Operation
-from graphalias.torch_private import FakeTensorMode, TorchDispatchMode, no_modes
+from graphalias.torch_private import FakeTensorMode, TorchDispatchMode, no_modes, quiet_fakes
 
 
 class _Seen(TorchDispatchMode):
@@ -55,7 +55,7 @@ _answers: dict[Any, bool] = {}
 
 def _does_the_same(operation: Operation, method: Callable[..., Any], bindings: Any) -> bool:
     seen = _Seen()
-    with no_modes(), torch.no_grad(), FakeTensorMode():
+    with no_modes(), quiet_fakes(), torch.no_grad(), FakeTensorMode():
         fakes = {value.name: empty_like_value(value) for value in operation.operands}
         args = resolve_argument(operation.args, fakes, bindings)
         try:

@@ -12,7 +12,8 @@ from graphalias.stages import Geometry, is_view
 class Region:
     """The operations of a region, and how they look from outside.
 
-    Inside, `update_aliases` is a renaming, and handles of the same geometry are one input. What the region makes is
+    Inside, `update_aliases` is a renaming, and handles of the same geometry are one input where that sharing is
+    guarded. What the region makes is
     returned fresh and whole; a view of it that is used outside is made again there. A handle it writes is its own
     result.
 
@@ -32,7 +33,8 @@ class Region:
         self.name, self.operations = name, operations
         self._members = {operation.name for operation in operations}
         self._graph = program.graph
-        self._inputs: dict[Geometry, Value] = {}
+        self._written_storages = {value.storage.name for op in program.operations for value in op.written}
+        self._inputs: dict[tuple[object, ...], Value] = {}
         self._entered: dict[str, Value] = {}  # by object: its first handle from outside
         self._inner: dict[str, Value] = {}  # by outer name
         self._made: dict[str, Value] = {}  # by storage: its first handle
@@ -74,8 +76,16 @@ class Region:
 
     def _enter(self, value: Value) -> None:
         inside = replace(value, storage=Storage(value.storage.name, INPUT))
-        self._inner[value.name] = self._inputs.setdefault(value.geometry, inside)
+        self._inner[value.name] = self._inputs.setdefault(self._input_key(value), inside)
         self._entered.setdefault(value.object, value)
+
+    def _input_key(self, value: Value) -> tuple[object, ...]:
+        """Return what makes two handles one input: their geometry, where a call can't come that tells them apart.
+
+        Who shares memory that nothing writes is not guarded: the next call may bring two tensors.
+        """
+        is_guarded = value.storage.lifetime == "local" or value.storage.name in self._written_storages
+        return value.geometry if is_guarded else (*value.geometry, value.object)
 
     def _note_result(self, operation: Operation, result: Value) -> None:
         operand = next((value for value in operation.operands if value.object == result.object), None)

@@ -168,8 +168,9 @@ def test_modules() -> None:
 def test_errors_name_the_operation() -> None:
     """An operation that fails on the hot path is named as everywhere."""
     jitted, _ = warm(lambda x, i: x.add_(1).index_select(0, i), torch.ones(3), torch.tensor([0]))
-    with pytest.raises(graphalias.ExecutorError, match="index_select"):
-        jitted(torch.ones(3), torch.tensor([9]))
+    for kind in (graphalias.ExecutorError, IndexError):  # what eager raises, too
+        with pytest.raises(kind, match="index_select"):
+            jitted(torch.ones(3), torch.tensor([9]))
 
 
 @pytest.mark.parametrize("args", [({"a": torch.ones(2)},), (torch.ones(2), 1.5)], ids=["dict", "float"])

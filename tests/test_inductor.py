@@ -130,6 +130,16 @@ def partitioned(fn: Callable[..., Any], *args: Any) -> Program:
     return graphalias.partition(program, "inductor")
 
 
+def test_sharing_that_is_not_guarded_merges_nothing() -> None:
+    """Two arguments that see the same bytes are not one input of a region where nothing is written."""
+    base = torch.arange(8.0)
+    jitted = graphalias.jit(lambda x, y: (x * 2 + y).relu(), executor="inductor")
+    for args in ((base[:4], base[:4]), (base[:4], base[4:].clone().view(4)), (base[:4], base[:4].view(4))):
+        for _ in range(3):
+            assert torch.equal(jitted(*args), args[0] * 2 + args[1])
+    assert jitted.cache_info().misses == 1
+
+
 def test_isomorphic_regions_compile_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Regions that differ in names only are one compiled function."""
     compiled = []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from typing import Any
@@ -205,10 +206,27 @@ def _misfit(operation: Operation, result: Value, tensor: torch.Tensor) -> Execut
 
 
 def failed(operation: Operation, error: Exception) -> ExecutorError:
-    """Return the error that says which operation failed, and why."""
-    return ExecutorError(
+    """Return the error that says which operation failed, and why. It is also of the kind that eager PyTorch raises."""
+    kind = _error_kind(type(error))
+    return kind(
         f"{operation.target} failed: {type(error).__name__}: {error}", node=operation.name, location=operation.location
     )
+
+
+@functools.lru_cache
+def _error_kind(raised: Hashable) -> type[ExecutorError]:
+    """Return ExecutorError as a kind of another error too: ``except IndexError`` catches what it caught in eager.
+
+    >>> issubclass(_error_kind(IndexError), IndexError), _error_kind(RuntimeError) is ExecutorError
+    (True, True)
+    """
+    assert isinstance(raised, type)
+    if issubclass(ExecutorError, raised):
+        return ExecutorError
+    try:
+        return type(ExecutorError.__name__, (ExecutorError, raised), {"__module__": ExecutorError.__module__})
+    except TypeError:  # the two can't be one class
+        return ExecutorError
 
 
 def checked_order(program: Program, order: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from graphalias.executors.eager import run_operation
 from graphalias.graph import Program, Value
 from graphalias.symbols import DTYPES
-from graphalias.torch_private import FakeTensorMode, no_modes
+from graphalias.torch_private import FakeTensorMode, no_modes, quiet_fakes
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -45,7 +45,7 @@ def functional_form(body: Program, decompositions: Decompositions) -> tuple[Grap
             run_operation(operation, names, body.bindings, is_checked=False)
         return tuple(row_major(names[value.name], value) for value in body.outputs)
 
-    with no_modes(), FakeTensorMode(), torch.no_grad():
+    with no_modes(), quiet_fakes(), FakeTensorMode(), torch.no_grad():
         fakes = [empty_like_value(value) for value in body.inputs]
         graph = make_fx(torch.func.functionalize(run, remove="mutations_and_views"), dict(decompositions))(*fakes)
     return graph, fakes
