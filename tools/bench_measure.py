@@ -6,6 +6,7 @@ import ctypes
 import gc
 import multiprocessing
 import os
+import random
 import statistics
 import tempfile
 import time
@@ -163,14 +164,17 @@ def _seen(work: Work, fn: Callable[..., Any], before: Sequence[Tensor], calls: i
 def interleaved(
     calls: Mapping[str, Callable[[], Any]], rounds: int, timed: Callable[[Callable[[], Any]], float]
 ) -> dict[str, list[float]]:
-    """Return the seconds of a call, by variant and round; every round starts with another variant."""
-    names = list(calls)
-    seconds: dict[str, list[float]] = {name: [] for name in names}
+    """Return the seconds of a call, by variant and round; the order changes from round to round.
+
+    What runs before leaves its mark on the caches: no variant always comes after the same other one.
+    """
+    turns = random.Random(0)
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
     gc.collect()
     gc.disable()
     try:
-        for i in range(rounds):
-            for name in names[i % len(names) :] + names[: i % len(names)]:
+        for _ in range(rounds):
+            for name in turns.sample(list(calls), len(calls)):
                 seconds[name].append(timed(calls[name]))
     finally:
         gc.enable()

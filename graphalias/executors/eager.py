@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from operator import attrgetter
 from typing import Any
@@ -213,20 +212,23 @@ def failed(operation: Operation, error: Exception) -> ExecutorError:
     )
 
 
-@functools.lru_cache
-def _error_kind(raised: Hashable) -> type[ExecutorError]:
+def _error_kind(raised: type[Exception]) -> type[ExecutorError]:
     """Return ExecutorError as a kind of another error too: ``except IndexError`` catches what it caught in eager.
 
     >>> issubclass(_error_kind(IndexError), IndexError), _error_kind(RuntimeError) is ExecutorError
     (True, True)
     """
-    assert isinstance(raised, type)
-    if issubclass(ExecutorError, raised):
-        return ExecutorError
-    try:
-        return type(ExecutorError.__name__, (ExecutorError, raised), {"__module__": ExecutorError.__module__})
-    except TypeError:  # the two can't be one class
-        return ExecutorError
+    if raised not in _error_kinds:
+        try:
+            _error_kinds[raised] = type(
+                ExecutorError.__name__, (ExecutorError, raised), {"__module__": ExecutorError.__module__}
+            )
+        except TypeError:  # the two can't be one class
+            _error_kinds[raised] = ExecutorError
+    return _error_kinds[raised]
+
+
+_error_kinds: dict[type[Exception], type[ExecutorError]] = {RuntimeError: ExecutorError}
 
 
 def checked_order(program: Program, order: Iterable[str]) -> list[str]:
