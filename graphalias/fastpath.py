@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from graphalias.guards import Sharing
+from graphalias.keys import attributes_of
 from graphalias.lower import Compiled
 from graphalias.switch import is_switched_off
 from graphalias.torch_private import (
@@ -150,6 +151,7 @@ class _Writer:
         if len(every) > FEW:
             yield f"    if not {self._name(_memory_guard(_Memory(every, self.signature)))}({guarded}): return MISS"
         else:
+            self.names["attributes_of"] = attributes_of
             yield from _few_memory_guards(_Memory(every, self.signature), guarded)
 
     def _call(self) -> Iterator[str]:
@@ -202,7 +204,7 @@ def _few_memory_guards(memory: _Memory, tensors: str) -> Iterator[str]:
     """Write the guards of few tensors one by one."""
     count = len(memory.offsets)
     yield f"    {', '.join(f't{i}' for i in range(count))}, = {tensors}"
-    attributes = " or ".join(f"t{i}.__dict__" for i in range(count))
+    attributes = " or ".join(f"t{i}.__dict__ and attributes_of(t{i})" for i in range(count))
     offsets = " or ".join(f"t{i}.storage_offset() != {offset}" for i, offset in enumerate(memory.offsets))
     yield f"    if {attributes} or {offsets}: return MISS"
     for i in range(count):
@@ -217,14 +219,23 @@ def _few_memory_guards(memory: _Memory, tensors: str) -> Iterator[str]:
 def _memory_guard(memory: _Memory) -> Callable[[tuple[torch.Tensor, ...]], bool]:
     """Return the guards of many tensors."""
     offset_of, address_of = torch.Tensor.storage_offset, torch.Tensor.data_ptr
-    attributes_of = operator.attrgetter("__dict__")
+    dict_of = operator.attrgetter("__dict__")
+    is_pure = not any(memory.is_written)
+    apart: list[int] = []  # addresses that were found to be apart: most calls bring the same ones
 
     def check(found: tuple[torch.Tensor, ...]) -> bool:
-        if [*map(offset_of, found)] != memory.offsets or any(map(attributes_of, found)):
+        nonlocal apart
+        if [*map(offset_of, found)] != memory.offsets or len({*map(id, found)}) != len(found):
             return False
-        if len({*map(id, found)}) != len(found):
+        if any(map(dict_of, found)) and any(map(attributes_of, found)):
             return False
-        return not any(memory.is_written) or _is_apart([*map(address_of, found)], memory.spans, memory.is_written)
+        addresses = [*map(address_of, found)]
+        if is_pure or addresses == apart:
+            return True
+        if not _is_apart(addresses, memory.spans, memory.is_written):
+            return False
+        apart = addresses
+        return True
 
     return check
 

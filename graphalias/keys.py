@@ -79,7 +79,12 @@ def tensor_key(tensor: torch.Tensor) -> Any:
 
 def _attributes(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Return what a user hung on a tensor."""
-    return tuple((name, leaf_key(value)) for name, value in vars(tensor).items()) if tensor.__dict__ else ()
+    return tuple((name, leaf_key(vars(tensor)[name])) for name in attributes_of(tensor)) if tensor.__dict__ else ()
+
+
+def attributes_of(tensor: torch.Tensor) -> list[str]:
+    """Return the names of what a user hung on a tensor; torch.compile hangs something of its own on parameters."""
+    return [name for name in tensor.__dict__ if not name.startswith("_dynamo")]
 
 
 def identities_of(leaves: Sequence[Any]) -> tuple[int, ...]:

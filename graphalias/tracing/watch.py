@@ -65,6 +65,7 @@ class _Part:
     def __init__(self, slot: Slot) -> None:
         self.label = slot.label
         self._slot_read, self._suffix = slot.read, slot.suffix
+        self._mapping = slot.container if isinstance(slot.container, dict) else None
         self._note(slot.saved)
 
     def _note(self, items: list[tuple[Any, Any]]) -> None:
@@ -74,8 +75,12 @@ class _Part:
         self._tensors = [weakref.ref(value) for _, value in items if isinstance(value, torch.Tensor)]
 
     def is_unchanged(self) -> bool:
+        are_alive = all([tensor() is not None for tensor in self._tensors])  # noqa: C419  # a list is faster
+        mapping = self._mapping
+        if mapping is not None and are_alive:  # without a list of pairs
+            if [*map(id, mapping.values())] == self._addresses and [*mapping] == self._keys:
+                return True
         items = self._slot_read()
-        are_alive = not self._tensors or None not in [tensor() for tensor in self._tensors]
         if are_alive and [id(value) for _, value in items] == self._addresses and self._keys == [k for k, _ in items]:
             return True
         if [key for key, _ in items] != self._keys or not are_alive:
