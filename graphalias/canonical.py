@@ -27,6 +27,11 @@ def canonical_text(program: Program) -> str:
     output(%v4)
     <BLANKLINE>
     """
+    return print_program(_with_numbers(program))
+
+
+def _with_numbers(program: Program) -> Program:
+    """Return the program with numbers for names, those of its bodies too: each has its own."""
     values: dict[str, Value] = {}
     numbers: dict[str, int] = {}
 
@@ -42,10 +47,14 @@ def canonical_text(program: Program) -> str:
         return values[value.name]
 
     operations = []
+    names: dict[str, str] = {}
     for operation in program.operations:
         operation = operation.rename(rename)
         results = tuple(result and rename(result) for result in operation.results)
         name = next((result.name for result in results if result), number("v", f"op {operation.name}"))
         name = operation.name if operation.name == "output" else name
-        operations.append(operation.replace(name=name, results=results, location=None))
-    return print_program(Program(operations))
+        names[operation.name] = name
+        after = tuple(replace(edge, operation=names[edge.operation]) for edge in operation.after)
+        body = operation.body and _with_numbers(operation.body)
+        operations.append(operation.replace(name=name, results=results, after=after, location=None, body=body))
+    return Program(operations)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from graphalias.errors import GraphAliasError, ParseError
-from graphalias.graph import CONSTANT, INPUT, ITEMSIZE_BYTES, OUTPUT, After, Operation, Program, Storage, Symbol, Value
+from graphalias.errors import ParseError
+from graphalias.graph import Program
+from graphalias.operation import CONSTANT, INPUT, OUTPUT, REGION, After, Operation
+from graphalias.values import ITEMSIZE_BYTES, Storage, Symbol, Value
 
 T = TypeVar("T")
 
@@ -19,7 +21,8 @@ def parse(text: str, bindings: Mapping[str, Any] | None = None) -> Program:
     Parameters
     ----------
     text : str
-        One operation a line; empty lines and lines that begin with ``#`` are skipped.
+        One operation a line; empty lines and lines that begin with ``#`` are skipped. A region's line ends in ``{``;
+        its body follows, a program with names of its own, and a line ``}``.
     bindings : mapping, optional
         What constants (by name) and opaque arguments (``"opaque:name"``) stand for. Unbound ones parse but do not run.
 
@@ -42,19 +45,42 @@ def parse(text: str, bindings: Mapping[str, Any] | None = None) -> Program:
     >>> program.outputs
     (%neg_1: f32[2] @s1 obj1,)
     """
-    values: dict[str, Value] = {}
-    storages: dict[str, Storage] = {}
-    operations = [
-        _Line(line, number, values, storages).operation()
-        for number, line in enumerate(text.splitlines(), start=1)
-        if line.strip() and not line.lstrip().startswith("#")
-    ]
+    lines = enumerate(text.splitlines(), start=1)
+    written = ((number, line) for number, line in lines if line.strip() and not line.lstrip().startswith("#"))
+    return _read(written, _Scope(), bindings)
+
+
+class _Scope:
+    """The names of a program, or of a region's body, so far."""
+
+    def __init__(self, opened: _Line | None = None) -> None:
+        self.opened = opened  # the line of the region
+        self.values: dict[str, Value] = {}
+        self.storages: dict[str, Storage] = {}
+        self.operations: set[str] = set()
+
+
+def _read(lines: Iterator[tuple[int, str]], scope: _Scope, bindings: Mapping[str, Any] | None) -> Program:
+    """Read a program up to the end of the text, or a region's body up to its brace."""
+    operations: list[Operation] = []
+    line = scope.opened or _Line("", 1, scope)
+    for number, text in lines:
+        line = _Line(text, number, scope)
+        if scope.opened and line.accept(r"\}\s*$"):
+            break
+        operation = line.operation()
+        scope.operations.add(operation.name)
+        if operation.target == REGION:
+            body = _read(lines, _Scope(line), bindings)
+            body.name = operation.name
+            operation = operation.replace(body=body)
+        operations.append(operation)
+    else:
+        if scope.opened:
+            raise scope.opened.error("the region's body is not closed", "end it with a line }")
     if not operations or operations[-1].target != OUTPUT:
-        raise ParseError("a program ends with a line output(...)", hint="add it, with the values returned")
-    try:
-        return Program(operations, bindings=bindings)
-    except GraphAliasError as error:
-        raise ParseError(f"the text is no program: {error}", node=error.node) from error
+        raise line.error("a program ends with a line output(...)", "add it, with the values returned")
+    return Program(operations, bindings=bindings)
 
 
 NAME, HANDLE, INTEGER = r"[\w.:]+", r"%[\w.]+", r"-?\d+"
@@ -64,11 +90,11 @@ WORDS = {"None": None, "True": True, "False": False}
 
 
 class _Line:
-    """A cursor over one line, which knows the handles and storages of the lines before."""
+    """A cursor over one line, which knows the names of the lines before."""
 
-    def __init__(self, line: str, number: int, values: dict[str, Value], storages: dict[str, Storage]) -> None:
+    def __init__(self, line: str, number: int, scope: _Scope) -> None:
         self.line, self.number, self.column = line, number, 0
-        self.values, self.storages = values, storages
+        self.scope, self.values, self.storages = scope, scope.values, scope.storages
         self.marks: list[str] = []
 
     def error(self, message: str, hint: str | None = None) -> ParseError:
@@ -116,23 +142,29 @@ class _Line:
             self.expect("=", "'='")
             target = self.expect(NAME, "the target")
             results = [self.result(target, *item) if item else None for item in types]
+        if name in self.scope.operations:
+            raise self.error(f"two operations of one name, {name!r}")
         arguments = self.enclosed(self.argument)
         operation = Operation(
             name, target,
             args=tuple(item for key, item in arguments if key is None),
             kwargs={key: item for key, item in arguments if key is not None},
-            results=tuple(results), **self.clauses(),
+            results=tuple(results), **self.clauses(target),
         )  # fmt: skip
         return self.with_effects(operation)
 
-    def clauses(self) -> dict[str, Any]:
-        """Read the clauses after the call, in any order, and the location."""
+    def clauses(self, target: str) -> dict[str, Any]:
+        """Read the clauses after the call, in any order, a region's brace, and the location."""
         found: dict[str, Any] = {}
         while keyword := self.accept(r"states|reads|after"):
             if keyword == "after":
-                found["after"] = tuple(self.enclosed(lambda: After(self.expect(NAME, "an operation"), self.reason())))
+                found["after"] = tuple(self.enclosed(self.after))
             else:
                 found[keyword] = tuple(self.enclosed(self.handle))
+        if target == REGION:
+            if self.scope.opened:
+                raise self.error("a region in a region's body")
+            self.expect(r"\{", "'{' and the region's body below")
         location = self.accept(r"#.*")
         if location is None and self.line[self.column :].strip():
             self.expect("#", "reads(...), states(...), after(...) or # location")
@@ -149,8 +181,11 @@ class _Line:
             reshapes=tuple(i for i, mark in enumerate(self.marks) if "~" in mark),
         )
 
-    def reason(self) -> str:
-        return self.expect("RAW|WAR|WAW", "RAW, WAR or WAW")
+    def after(self) -> After:
+        name = self.expect(NAME, "an operation")
+        if name not in self.scope.operations:
+            raise self.error(f"ordered after {name!r}, which is no earlier operation")
+        return After(name, self.expect("RAW|WAR|WAW", "RAW, WAR or WAW"))
 
     def integer(self) -> int:
         return int(self.expect(INTEGER, "an integer"))

@@ -48,10 +48,15 @@ def partition(program: Program, executor: str = "auto") -> Program:
     """
     from graphalias.executors import get_executor
 
-    return partition_program(program, get_executor(executor).why_not_fused)
+    chosen = get_executor(executor)
+    return partition_program(program, chosen.why_not_fused, chosen.gains_alone)
 
 
-def partition_program(program: Program, why_not_fused: Callable[[Operation], str | None]) -> Program:
+def partition_program(
+    program: Program,
+    why_not_fused: Callable[[Operation], str | None],
+    gains_alone: Callable[[Operation], bool] = lambda operation: False,
+) -> Program:
     """Return the program with its fusible operations in regions.
 
     Parameters
@@ -60,6 +65,8 @@ def partition_program(program: Program, why_not_fused: Callable[[Operation], str
         Without hazards. It is left as it was.
     why_not_fused : callable
         Returns why an operation can't be part of a region, None where it can.
+    gains_alone : callable
+        Returns whether an operation is worth a region of its own.
 
     Returns
     -------
@@ -73,10 +80,15 @@ def partition_program(program: Program, why_not_fused: Callable[[Operation], str
         if region is not None:
             members.setdefault(id(region.root()), []).append(operation)
     useful = [_without_loose_ends(program, operations) for operations in members.values()]
-    worthwhile = [ops for ops in useful if sum(op.is_compute and not is_view(op) for op in ops) > 1]
+    worthwhile = [ops for ops in useful if _is_worthwhile(ops, gains_alone)]
     tiled = _tiled(program, stages, worthwhile)
     regions = [Region(program, f"{REGION}_{i}", ops) for i, ops in enumerate(tiled, 1)]
     return program.replace_operations(_in_order(program, regions))
+
+
+def _is_worthwhile(operations: list[Operation], gains_alone: Callable[[Operation], bool]) -> bool:
+    computing = [operation for operation in operations if operation.is_compute and not is_view(operation)]
+    return len(computing) > 1 or any(map(gains_alone, computing))
 
 
 def _tiled(program: Program, stages: Stages, regions: list[list[Operation]]) -> list[list[Operation]]:

@@ -1,4 +1,4 @@
-"""Print a program, one line an operation; `parser` reads it back.
+"""Print a program, one line an operation and a region's body in braces; `parser` reads it back.
 
 The text carries everything the passes use, so a pass is tested text in, text out, without torch::
 
@@ -8,7 +8,14 @@ The text carries everything the passes use, so a pass is tested text in, text ou
     %update_aliases_1: f32[4,4] stride(1,4) @s0 obj1 = update_aliases(%t_1) after(add__1 RAW)
     output(%update_aliases_1)
 
-``!`` marks an operand whose bytes are written, ``~`` one whose object's geometry is.
+``!`` marks an operand whose bytes are written, ``~`` one whose object's geometry is. The body of a fusion region is a
+program of its own, indented, whose names are its own too: its inputs are called as what enters::
+
+    %add_: f32[4,4] @s0 obj0 = region(%x!) reads(%x) {
+        %x: f32[4,4] @s0 obj0 = input()
+        ...
+        output()
+    }
 """
 
 from __future__ import annotations
@@ -21,14 +28,27 @@ from typing import Any
 from graphalias.errors import GraphAliasError
 from graphalias.graph import OUTPUT, Operation, Program, Symbol, Value, contiguous_stride
 
+#: What the lines of a region's body begin with.
+INDENT = "    "
+
 
 def print_program(program: Program) -> str:
-    """Return the text of a program, one line an operation."""
-    return "\n".join(print_operation(operation) for operation in program.operations) + "\n"
+    """Return the text of a program, one line an operation, a region's body below its line."""
+    return "\n".join(line for operation in program.operations for line in print_lines(operation)) + "\n"
+
+
+def print_lines(operation: Operation) -> Iterator[str]:
+    """Yield the lines of an operation: one, and of a region those of its body and the closing brace."""
+    yield print_operation(operation)
+    if operation.body is not None:
+        for inner in operation.body.operations:
+            for line in print_lines(inner):
+                yield INDENT + line
+        yield "}"
 
 
 def print_operation(operation: Operation) -> str:
-    """Return one operation as a line of text."""
+    """Return one operation as a line of text; of a region the first, which opens the brace."""
     marks = {i: "!" * (i in operation.writes) + "~" * (i in operation.reshapes) for i in range(len(operation.operands))}
     positions = iter(range(len(marks)))
     arguments = [_print_argument(argument, marks, positions) for argument in operation.args]
@@ -41,6 +61,8 @@ def print_operation(operation: Operation) -> str:
         line += f" reads({_print_handles([operation.operands[i] for i in operation.reads])})"
     if operation.after:
         line += f" after({', '.join(f'{after.operation} {after.reason}' for after in operation.after)})"
+    if operation.body is not None:
+        line += " {"
     if operation.location:
         line += f"  # {os.path.basename(operation.location)}"
     return line

@@ -158,6 +158,19 @@ def test_isomorphic_regions_compile_once(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(compiled) == 1
 
 
+def test_one_row_product_is_a_region() -> None:
+    """The product of one row with a large matrix, as in decoding, is a region of its own; a small one is ATen's."""
+
+    def decode(cache: torch.Tensor, k: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        cache[:, :, 1:2] = k
+        return q @ cache.transpose(-1, -2)
+
+    for length, expected in ((16, 0), (16_384, 1)):
+        args = torch.randn(1, 2, length, 64), torch.randn(1, 2, 1, 64), torch.randn(1, 2, 1, 64)
+        assert sum(op.target == REGION for op in partitioned(decode, *args).operations) == expected
+        verify(decode, *args, orders=2, executor="inductor")
+
+
 def test_versions_count() -> None:
     """A tensor saved by an earlier eager forward and then written by a jitted function makes backward raise."""
     x, w = torch.ones(4), torch.ones(4, requires_grad=True)

@@ -22,6 +22,9 @@ class Executor(Protocol):
     def why_not_fused(self, operation: Operation) -> str | None:
         """Return why an operation can't be part of a region; None where it can."""
 
+    def gains_alone(self, operation: Operation) -> bool:
+        """Whether an operation is worth a region of its own."""
+
     def compile_region(self, region: Operation) -> Callable[..., Any]:
         """Return a function of the region's input tensors that writes what it writes and returns what it makes."""
 

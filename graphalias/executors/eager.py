@@ -33,6 +33,11 @@ def why_not_fused(operation: Operation) -> str | None:
     return "the eager executor runs one operation at a time"
 
 
+def gains_alone(operation: Operation) -> bool:
+    """Return whether an operation is worth a region of its own: none is."""
+    return False
+
+
 def compile_region(region: Operation) -> Callable[..., Any]:
     """Return a function that runs a region's operations one by one."""
 

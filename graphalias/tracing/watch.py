@@ -76,10 +76,9 @@ class _Part:
 
     def is_unchanged(self) -> bool:
         are_alive = all([tensor() is not None for tensor in self._tensors])  # noqa: C419  # a list is faster
-        mapping = self._mapping
-        if mapping is not None and are_alive:  # without a list of pairs
-            if [*map(id, mapping.values())] == self._addresses and [*mapping] == self._keys:
-                return True
+        mapping = self._mapping if are_alive else None  # compared without a list of pairs
+        if mapping is not None and [*map(id, mapping.values())] == self._addresses and [*mapping] == self._keys:
+            return True
         items = self._slot_read()
         if are_alive and [id(value) for _, value in items] == self._addresses and self._keys == [k for k, _ in items]:
             return True
