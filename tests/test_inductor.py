@@ -202,7 +202,7 @@ def test_failing_compile_says_so(caplog: pytest.LogCaptureFixture, monkeypatch: 
 @pytest.mark.parametrize(
     ("operation", "reason"),
     [
-        ("%y: f32[4,4] @s1 o1 = aten.mm.default(%x, %x) reads(%x)", "made of aten.mm"),
+        ("%y: f32[4,4] @s1 o1 = aten.mm.default(%x, %x) reads(%x)", "a matrix product"),
         ("%y: f32[4,4] @s1 o1 = aten.clone.default(%x) reads(%x)", "pure data movement"),
         ("%y: f32[] @s1 o1 = aten.neg.default(%one) reads(%one)", "single elements"),
         ("%y: c64[4] @s1 o1 = aten.neg.default(%z) reads(%z)", "complex"),
