@@ -23,12 +23,12 @@ from graphalias.executors.eager import values_only
 from graphalias.fastpath import MISS, FastCall, fast_call
 from graphalias.folding import fold_views
 from graphalias.graph import Program
-from graphalias.keys import call_key, requires_grad
+from graphalias.keys import call_key, module_of, requires_grad
 from graphalias.lower import Compiled, lower
 from graphalias.partition import partition
 from graphalias.signature import is_plain
 from graphalias.switch import is_disabled
-from graphalias.torch_private import flatten
+from graphalias.torch_private import flatten, module_dicts
 from graphalias.tracing.watch import Watch
 
 logger = logging.getLogger("graphalias")
@@ -308,7 +308,7 @@ class Jitted:
         self, args: Sequence[Any], kwargs: Mapping[str, Any], identities: tuple[int, ...], known: Sequence[Entry]
     ) -> Entry:
         """Return an entry for this call: a known one, if the same tensor passed twice makes no other program."""
-        watch = Watch(_watched(self._fn, args, kwargs))
+        watch = Watch(_watched(self._fn, args, kwargs), _read_anew(self._fn))
         try:
             program = capture(self._fn, *args, **kwargs)
         except CaptureError as error:
@@ -348,3 +348,10 @@ def _watched(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
     """Return the function and the arguments that may hold Python state: tensors may be others in the next call."""
     leaves = [leaf for _, leaf in flatten((tuple(args), dict(kwargs)))[0]]
     return [("", fn), *(("", leaf) for leaf in leaves if not isinstance(leaf, torch.Tensor) and not is_plain(leaf))]
+
+
+def _read_anew(fn: Callable[..., Any]) -> set[int]:
+    """Return the ids of the dicts that hold a module's parameters and buffers: each call takes what is there."""
+    module = module_of(fn)
+    children = () if module is None else module.modules()
+    return {id(held) for child in children for held in module_dicts(child)}

@@ -42,6 +42,7 @@ __all__ = [
     "flatten",
     "flatten_plain",
     "forget_values",
+    "global_hooks",
     "has_no_fake_kernel",
     "holds_fake",
     "is_composite",
@@ -52,6 +53,8 @@ __all__ = [
     "make_mode_guard",
     "make_tensor_guard",
     "map_tensors",
+    "module_dict",
+    "module_dicts",
     "needs_values",
     "neg_view",
     "no_function_modes",
@@ -284,6 +287,20 @@ def is_leaf_spec(spec: Any) -> bool:
 def children_of(spec: Any) -> list[Any]:
     """Return the structures inside a structure. Why private: their accessor was renamed between versions."""
     return list(spec.children() if hasattr(spec, "children") else spec.children_specs)
+
+
+def global_hooks() -> tuple[dict[int, Any], ...]:
+    """Return the hooks that run before and after every module's forward.
+
+    Why private: there are public ways to register them, and none to ask for them.
+    """
+    module = torch.nn.modules.module
+    return module._global_forward_pre_hooks, module._global_forward_hooks
+
+
+def module_dicts(module: torch.nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the dicts that hold a module's own parameters and buffers. Why private: see `module_dict`."""
+    return module._parameters, module._buffers
 
 
 def module_dict(module: torch.nn.Module, qualified_name: str) -> tuple[dict[str, Any], str]:

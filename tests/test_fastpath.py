@@ -150,9 +150,9 @@ def test_structures() -> None:
 
 
 def test_modules() -> None:
-    """A module's buffers are written; another mode of it, or a replaced parameter, is a miss."""
+    """A module's tensors are read anew in each call, its buffers written; another mode of it is a miss."""
     module = torch.nn.Sequential(torch.nn.BatchNorm1d(3), torch.nn.ReLU(inplace=True)).requires_grad_(False)
-    jitted, fast = warm(module, torch.randn(4, 3))
+    _, fast = warm(module, torch.randn(4, 3))
     x, count = torch.randn(4, 3), int(module[0].num_batches_tracked)
     expected = torch.relu(torch.nn.functional.batch_norm(x, None, None, training=True))
     torch.testing.assert_close(fast((x,)), expected)
@@ -161,8 +161,18 @@ def test_modules() -> None:
     assert fast((x,)) is MISS
     module.train()
     module[0].weight = torch.nn.Parameter(torch.full((3,), -1.0), requires_grad=False)
-    assert fast((x,)) is MISS
-    torch.testing.assert_close(jitted(x), torch.relu(-torch.nn.functional.batch_norm(x, None, None, training=True)))
+    torch.testing.assert_close(fast((x,)), torch.relu(-torch.nn.functional.batch_norm(x, None, None, training=True)))
+
+
+def test_what_torch_compile_leaves_is_no_change() -> None:
+    """torch.compile hangs something of its own on parameters; a user's attribute is a change."""
+    module = torch.nn.Linear(3, 3).requires_grad_(False)
+    jitted, fast = warm(module, torch.ones(1, 3))
+    module.weight._dynamo_static_input_type = "guarded"
+    jitted(torch.ones(1, 3))  # found out once
+    assert fast((torch.ones(1, 3),)) is not MISS and jitted.cache_info().misses == 1
+    module.weight.mine = 3
+    assert fast((torch.ones(1, 3),)) is MISS
 
 
 def test_errors_name_the_operation() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ class Watch:
     ----------
     roots : iterable of (str, object)
         With the name messages call it by; a function's own is not shown.
+    read_anew : collection of int
+        Ids of containers that are read again in each call.
 
     Examples
     --------
@@ -34,8 +36,9 @@ class Watch:
     'net.scale'
     """
 
-    def __init__(self, roots: Iterable[tuple[str, Any]]) -> None:
+    def __init__(self, roots: Iterable[tuple[str, Any]], read_anew: Collection[int] = ()) -> None:
         slots = [slot for slot in reachable_slots(list(roots)) if not slot.is_drawn_from and not _is_nothing(slot)]
+        slots = [slot for slot in slots if id(slot.container) not in read_anew]
         # Most are empty: a module has a dozen dicts of hooks. That they still are is seen at once.
         empty = [slot for slot in slots if slot.container is not None and not slot.container]
         self.empty, self._empty_labels = [slot.container for slot in empty], [slot.label for slot in empty]
@@ -44,7 +47,12 @@ class Watch:
     def change(self) -> str | None:
         """Return the name of something that is not what it was, or None."""
         if any(self.empty):
-            return next(label for label, now in zip(self._empty_labels, self.empty, strict=True) if now)
+            filled = [i for i, now in enumerate(self.empty) if now]
+            for i in filled:
+                if not _is_compilers(self.empty[i]):
+                    return self._empty_labels[i]
+            for i in reversed(filled):
+                del self.empty[i], self._empty_labels[i]
         for part in self.parts:
             if not part.is_unchanged():
                 return part.label
@@ -52,8 +60,17 @@ class Watch:
 
 
 def _is_nothing(slot: Slot) -> bool:
-    """Whether a slot is of names that nothing has: attributes' names are looked for among globals too."""
-    return bool(slot.saved) and all(value is MISSING for _, value in slot.saved)
+    """Whether a slot is of names that nothing has, or holds only what is no user's.
+
+    Attributes' names are looked for among globals too.
+    """
+    is_missing = bool(slot.saved) and all(value is MISSING for _, value in slot.saved)
+    return is_missing or (bool(slot.container) and _is_compilers(slot.container))
+
+
+def _is_compilers(container: Any) -> bool:
+    """Whether a dict holds only what torch.compile hangs on tensors and modules."""
+    return isinstance(container, dict) and all(str(key).startswith("_dynamo") for key in container)
 
 
 class _Part:
