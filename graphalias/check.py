@@ -1,4 +1,4 @@
-"""Every invariant of a program, one function each; those of objects and storages are in `check_memory`."""
+"""Every invariant of a program, one function each; those of objects, storages and regions are in `check_memory`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from graphalias.check_memory import (
     identity,
     objects_are_seen_as_they_are,
     objects_keep_their_geometry,
+    regions_fit_their_bodies,
+    regions_have_bodies,
+    regions_return_what_they_make,
+    regions_say_what_they_touch,
+    regions_take_memory_once,
     results_lie_where_operands_do,
     results_of,
     states_advance,
@@ -208,6 +213,18 @@ def positions_are_operands(program: Program) -> None:
                 fail(operation, f"{name} to be positions of {len(operation.operands)} operands", positions)
 
 
+def bodies_are_sound(program: Program) -> None:
+    """The body of a region keeps every invariant, as a program of its own."""
+    for operation in program.operations:
+        if operation.body is None:
+            continue
+        try:
+            check(operation.body)
+        except CheckError as error:
+            message = f"in its body, at {error.node}: {error.message}"
+            raise CheckError(message, node=operation.name, location=error.location, hint=error.hint) from error
+
+
 #: In this order: each relies on those before.
 INVARIANTS: tuple[Callable[[Program], None], ...] = (
     nodes_carry_operations,
@@ -225,4 +242,10 @@ INVARIANTS: tuple[Callable[[Program], None], ...] = (
     objects_are_seen_as_they_are,
     results_lie_where_operands_do,
     storages_live_as_said,
+    regions_have_bodies,
+    bodies_are_sound,
+    regions_fit_their_bodies,
+    regions_return_what_they_make,
+    regions_say_what_they_touch,
+    regions_take_memory_once,
 )

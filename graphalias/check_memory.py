@@ -1,4 +1,4 @@
-"""The invariants of states, objects and storages, one function each."""
+"""The invariants of states, objects, storages and fusion regions, one function each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from graphalias.errors import CheckError
-from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, Operation, Program, Value
+from graphalias.graph import CONSTANT, INPUT, OUTPUT, REGION, UPDATE_ALIASES, Operation, Program, Value
+from graphalias.overlap import overlaps
+from graphalias.text import print_type
 
 SOURCES = (INPUT, CONSTANT)
 
@@ -114,3 +116,82 @@ def storages_live_as_said(program: Program) -> None:
             if result.storage.lifetime not in lifetimes:
                 fail(operation, f"{' or '.join(sorted(lifetimes))} as lifetime of {result.storage.name}",
                      result.storage.lifetime)  # fmt: skip
+
+
+def regions_have_bodies(program: Program) -> None:
+    """Regions, and nothing else, have a body: a program of inputs and plain operations."""
+    for operation in program.operations:
+        if isinstance(operation.body, Program) != (operation.target == REGION):
+            fail(operation, "a Program as body of regions, and of nothing else", repr(operation.body))
+        for inner in operation.body.operations if operation.body else ():
+            is_plain = (inner.is_compute and inner.target != REGION) or inner.target in (INPUT, OUTPUT)
+            if not is_plain or inner.states or inner.reshapes or inner.after:
+                fail(operation, "inputs and operations without states and order in its body", f"%{inner.name}")
+        if operation.target == REGION and (operation.kwargs or operation.states or operation.reshapes):
+            fail(operation, "a region that takes handles, and changes no state or geometry", operation.effects)
+
+
+def _regions(program: Program) -> Iterator[Operation]:
+    return (operation for operation in program.operations if operation.target == REGION)
+
+
+def regions_fit_their_bodies(program: Program) -> None:
+    """A region's first operands are as its body's inputs are, its first results as the body's outputs."""
+    for region in _regions(program):
+        for what, outside, inside in (
+            ("operand", region.operands, region.body.inputs),
+            ("result", region.results, region.body.outputs),
+        ):
+            if len(outside) < len(inside):
+                fail(region, f"{what}s for {len(inside)} of its body", len(outside))
+            for one, other in zip(outside, inside, strict=False):
+                if one is None or not isinstance(other, Value) or print_type(one) != print_type(other):
+                    fail(region, f"the {what} of its body as it is there, {_typed(other)}", _typed(one))
+
+
+def _typed(value: Any) -> str:
+    return f"%{value.name}: {print_type(value)}" if isinstance(value, Value) else repr(value)
+
+
+def regions_return_what_they_make(program: Program) -> None:
+    """A region's first results are on memory of their own; further ones are objects of operands that it writes."""
+    for region in _regions(program):
+        outputs = region.body.outputs
+        taken = {value.storage.name for value in region.operands}
+        entered = {value.storage.name for value in region.body.inputs}
+        for result, output in zip(region.results, outputs, strict=False):
+            assert result is not None  # it fits the body's
+            if result.storage.name in taken or output.storage.name in entered:
+                fail(region, f"%{result.name} on memory the region made", f"@{result.storage.name}")
+            taken.add(result.storage.name)
+        written = {value.object for value in region.written}
+        for result in region.results[len(outputs) :]:
+            if result is None or result.object not in written:
+                fail(region, "further results to be operands that are written", result)
+
+
+def regions_say_what_they_touch(program: Program) -> None:
+    """A region reads and writes the operands that its body does, and those that are the same memory."""
+    for region in _regions(program):
+        operands = dict(zip((value.object for value in region.body.inputs), region.operands, strict=False))
+        entered = {value.storage.name for value in region.body.inputs}
+        touched: dict[bool, set[Any]] = {False: set(), True: set()}
+        for value, _, is_write in (effect for inner in region.body.operations for effect in inner.effects):
+            if value.object in operands:
+                touched[is_write].add(operands[value.object].geometry)
+            elif value.storage.name in entered:
+                fail(region, "views of memory from outside to be made outside", f"%{value.name} in its body")
+        for name, is_write in (("reads", False), ("writes", True)):
+            positions = {i for i, operand in enumerate(region.operands) if operand.geometry in touched[is_write]}
+            if set(getattr(region, name)) != positions:
+                fail(region, f"{name} {sorted(positions)}, as its body does", list(getattr(region, name)))
+
+
+def regions_take_memory_once(program: Program) -> None:
+    """No two inputs of a region overlap where one of them is written."""
+    for region in _regions(program):
+        inputs = region.operands[: len(region.body.inputs)]
+        for i in set(region.writes) & set(range(len(inputs))):
+            for other in inputs[:i] + inputs[i + 1 :]:
+                if overlaps(inputs[i].access, other.access):
+                    fail(region, f"nothing that overlaps %{inputs[i].name}, which it writes", f"%{other.name}")

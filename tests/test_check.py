@@ -149,6 +149,122 @@ def test_graph_changed_by_hand(change: Callable[[nx.DiGraph], None], name: str |
     assert caught.value.node == name
 
 
+REGIONS = """\
+%x: f32[4,4] @s0 obj0 = input()
+%y: f32[4] @s1 obj1 = input()
+%y2: f32[4] @s1 obj9 = input()
+%unused: f32[4] @s4 obj4 = input()
+%half: f32[2] @s1 obj8 = aten.slice.Tensor(%y, 0, 0, 2)
+%region: (%mul: f32[4,4] @s3 obj3, %add_: f32[4,4] @s0 obj0, %y3: f32[4] @s1 obj9) = \
+region(%x!, %y!, %unused, %y2!) reads(%x, %y, %y2) {
+    %x: f32[4,4] @s0 obj0 = input()
+    %y: f32[4] @s1 obj1 = input()
+    %unused: f32[4] @s4 obj4 = input()
+    %y_: f32[4] @s1 obj1 = aten.neg_.default(%y!) reads(%y)  # model.py:8
+    %zeros: f32[4] @s5 obj5 = aten.zeros_like.default(%unused)
+    %add_: f32[4,4] @s0 obj0 = aten.add_.Tensor(%x!, %y_) reads(%x, %y_)
+    %mul: f32[4,4] @s3 obj3 = aten.mul.Tensor(%add_, %zeros) reads(%add_, %zeros)
+    output(%mul)
+}
+output(%mul, %add_, %y3)
+"""
+
+BROKEN_REGIONS = {
+    "input of another shape": ("region(%x!, %y!, %unused", "region(%x!, %y!, %half",
+                               "%unused: f32[4], found %half: f32[2]"),
+    "fewer operands": ("    %y_: f32", "    %p: f32[4] @p p = input()\n    %q: f32[4] @q q = input()\n    %y_: f32",
+                       "operands for 5 of its body, found 4"),
+    "input of other bits": ("    %unused: f32[4] @s4", "    %unused: f32[4] neg @s4",
+                            "%unused: f32[4] neg, found %unused: f32[4]"),
+    "input elsewhere": ("    %unused: f32[4] @s4", "    %unused: f32[4] device(cuda:0) @s4", "device(cuda:0), found"),
+    "result of another stride": ("(%mul: f32[4,4] @s3", "(%mul: f32[4,4] stride(1,4) @s3",
+                                 "%mul: f32[4,4], found %mul: f32[4,4] stride(1,4)"),
+    "a number made": ("    output(%mul)", "    output(1)", "the result of its body as it is there, 1"),
+    "result missing": ("    output(%mul)", "    output(%mul, %zeros, %zeros, %zeros)", "results for 4 of its body, found 3"),
+    "result that is not fresh": ("    output(%mul)", "    output(%add_)", "%mul on memory the region made"),
+    "further result not written": ("%y3: f32[4] @s1 obj9) =", "%y3: f32[4] @s1 obj9, %other: f32[4] @s4 obj4) =",
+                                   "to be operands that are written, found %other"),
+    "read that is not said": ("reads(%x, %y, %y2)", "reads(%x)", "reads [0, 1, 3], as its body does, found [0]"),
+    "read that is not done": ("reads(%x, %y, %y2)", "reads(%x, %y, %unused, %y2)", "found [0, 1, 2, 3]"),
+    "write that is not said": ("region(%x!, %y!, %unused, %y2!)", "region(%x!, %y, %unused, %y2!)",
+                               "writes [0, 1, 3], as its body does, found [0, 3]"),
+    "write that is not done": ("%unused, %y2!)", "%unused!, %y2!)",
+                               "writes [0, 1, 3], as its body does, found [0, 1, 2, 3]"),
+    "view of outside memory inside": ("%zeros: f32[4] @s5 obj5 = aten.zeros_like.default(%unused)",
+                                      "%zeros: f32[4] @s4 obj5 = aten.view.default(%unused, [4])\n"
+                                      "    %fill: f32[4] @s4 obj5 = aten.fill_.Scalar(%zeros!, 1)",
+                                      "to be made outside, found %zeros in its body"),
+    "update_aliases inside": ("%zeros: f32[4] @s5 obj5 = aten.zeros_like.default(%unused)",
+                              "%zeros: f32[4] @s4 obj4 = update_aliases(%unused)",
+                              "without states and order in its body, found %zeros"),
+    "order inside": ("    output(%mul)", "    output(%mul) after(y_ RAW)", "without states and order in its body"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "message"), BROKEN_REGIONS.values(), ids=BROKEN_REGIONS)
+def test_broken_region(old: str, new: str, message: str) -> None:
+    """A region that is not what its body is, is named, with what was expected and found."""
+    check(graphalias.parse(REGIONS))
+    assert REGIONS.count(old) == 1
+    with pytest.raises(CheckError, match=re.escape(message)) as caught:
+        check(graphalias.parse(REGIONS.replace(old, new)))
+    assert caught.value.node == "region"
+
+
+def test_inputs_of_a_region_overlap() -> None:
+    """Two inputs of a region that overlap are refused where one is written, and only there."""
+    text = """
+    %x: f32[4] @s0 obj0 = input()
+    %half: f32[2] offset(1) @s0 obj1 = aten.slice.Tensor(%x, 0, 1, 3)
+    %region: (%exp: f32[2] @s1 obj2) = region(%x, %half) reads(%x, %half) {
+        %x: f32[4] @s0 obj0 = input()
+        %half: f32[2] offset(1) @s0 obj1 = input()
+        %exp: f32[2] @s1 obj2 = aten.exp.default(%half) reads(%half)
+        %sum: f32[2] @s2 obj3 = aten.dot.default(%exp, %x) reads(%exp, %x)
+        output(%exp)
+    }
+    output(%exp)
+    """
+    check(graphalias.parse(text))
+    written = text.replace("region(%x, ", "region(%x!, ").replace("(%exp, %x)", "(%exp, %x!)", 1)
+    with pytest.raises(CheckError, match="nothing that overlaps %x, which it writes, found %half") as caught:
+        check(graphalias.parse(written))
+    assert caught.value.node == "region"
+
+
+def test_unsound_body() -> None:
+    """A body keeps every invariant, and the error says where in it one is broken, with the user's line."""
+    program = graphalias.parse(REGIONS)
+    body = program.operation("region").body
+    broken = body.replace_operations(
+        op.replace(reads=(0, 7)) if op.name == "y_" else op for op in body.operations
+    )  # fmt: skip
+    with pytest.raises(CheckError, match="in its body, at y_: expected reads to be positions") as caught:
+        check(changed(program, "region", body=broken))
+    assert (caught.value.node, caught.value.location) == ("region", "model.py:8")
+
+
+@pytest.mark.parametrize(
+    ("name", "body"), [("region", None), ("half", graphalias.parse("output()")), ("region", "text")]
+)
+def test_regions_only_have_bodies(name: str, body: object) -> None:
+    """A region without a program in it is refused, and a program in anything else."""
+    with pytest.raises(CheckError, match="expected a Program as body of regions, and of nothing else") as caught:
+        check(changed(graphalias.parse(REGIONS), name, body=body))
+    assert caught.value.node == name
+
+
+def test_regions_take_handles_only() -> None:
+    """A region changes no geometry: such operations stay outside."""
+    with pytest.raises(CheckError, match="changes no state or geometry"):
+        check(changed(graphalias.parse(REGIONS), "region", reshapes=(0,)))
+
+
+def changed(program: Program, name: str, **changes: object) -> Program:
+    """Return a program with one operation changed."""
+    return program.replace_operations(op.replace(**changes) if op.name == name else op for op in program.operations)
+
+
 def test_stale_geometry() -> None:
     """An operand is seen with the geometry its object has by then, not with an earlier one."""
     program = graphalias.parse("""
