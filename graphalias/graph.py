@@ -79,11 +79,17 @@ class Program:
     signature : optional
         How a call's arguments become the inputs, and the outputs what the function returned. Without one, a call
         takes the inputs in order and returns a tuple.
+    name : str, optional
+    notes : mapping, optional
+        By node, what a pass has to say of it. `partition` says why an operation is in no region, and why a region could
+        not join those before it. Programs of other operations keep the notes of the nodes they keep; the text form
+        leaves them out.
 
     Attributes
     ----------
     graph : networkx.DiGraph
         Nodes carry ``op``; edges carry ``kind`` (``DATA`` or ``ORDER``), ORDER edges ``reason`` and ``accesses``.
+    notes : dict of str to str
 
     Examples
     --------
@@ -104,8 +110,10 @@ class Program:
         bindings: Mapping[str, Any] | None = None,
         signature: Any = None,
         name: str = "program",
+        notes: Mapping[str, str] | None = None,
     ) -> None:
         self.graph = build_graph(operations)
+        self.notes = {node: note for node, note in (notes or {}).items() if node in self.graph}
         self.bindings = dict(bindings or {})
         self.signature = signature
         self.name = name
@@ -143,8 +151,10 @@ class Program:
         return self.graph.nodes[name]["op"]
 
     def replace_operations(self, operations: Iterable[Operation]) -> Program:
-        """Return a program of other operations with the same bindings and signature."""
-        return Program(operations, bindings=self.bindings, signature=self.signature, name=self.name)
+        """Return a program of other operations with the same bindings and signature; nodes keep their notes."""
+        return Program(
+            operations, bindings=self.bindings, signature=self.signature, name=self.name, notes=self.notes
+        )  # fmt: skip
 
     def run(self, *args: Any, order: Iterable[str] | None = None, **kwargs: Any) -> Any:
         """Run with the reference interpreter: one ATen call an operation.

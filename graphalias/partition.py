@@ -31,7 +31,8 @@ def partition(program: Program, executor: str = "auto") -> Program:
     Returns
     -------
     Program
-        Region nodes (target ``region``) hold sub-programs as ``body``. Any topological order is valid.
+        Region nodes (target ``region``) hold sub-programs as ``body``. Any topological order is valid. Its ``notes``
+        say why operations are in no region, and why regions are apart.
 
     Raises
     ------
@@ -45,6 +46,12 @@ def partition(program: Program, executor: str = "auto") -> Program:
     >>> partitioned = graphalias.partition(graphalias.insert_update_aliases(program))
     >>> [operation.target for operation in partitioned.operations]
     ['input', 'region', 'output']
+    >>> print(partitioned.operation("region_1").body)
+    %x: f32[4] @s0 obj0 = input()
+    %add_: f32[4] @s0 obj0 = aten.add_.Tensor(%x!, 1) reads(%x)  # ...
+    %mul_: f32[4] @s0 obj0 = aten.mul_.Tensor(%add_!, 2) reads(%add_)  # ...
+    output()
+    <BLANKLINE>
     """
     from graphalias.executors import get_executor
 
@@ -71,7 +78,19 @@ def partition_program(
     Returns
     -------
     Program
-        Region nodes hold sub-programs; any topological order is valid. An operation outside says why.
+        Region nodes hold sub-programs; any topological order is valid. Its ``notes`` say why operations are in no
+        region, and why regions are apart.
+
+    Examples
+    --------
+    >>> import graphalias
+    >>> program = graphalias.parse('''
+    ... %x: f32[4,4] @s0 obj0 = input()
+    ... %mm: f32[4,4] @s1 obj1 = aten.mm.default(%x, %x) reads(%x)
+    ... output(%mm)
+    ... ''')
+    >>> partition_program(program, lambda operation: "not elementwise").notes
+    {'mm': 'not elementwise'}
     """
     stages = assign_stages(program, why_not_fused)
     members: dict[int, list[Operation]] = {}
@@ -83,7 +102,29 @@ def partition_program(
     worthwhile = [ops for ops in useful if _is_worthwhile(ops, gains_alone)]
     tiled = _tiled(program, stages, worthwhile)
     regions = [Region(program, f"{REGION}_{i}", ops) for i, ops in enumerate(tiled, 1)]
-    return program.replace_operations(_in_order(program, regions))
+    partitioned = program.replace_operations(_in_order(program, regions))
+    partitioned.notes |= _notes(partitioned, stages, regions)
+    return partitioned
+
+
+def _notes(program: Program, stages: Stages, regions: list[Region]) -> dict[str, str]:
+    """Return why operations are in no region, and why regions could not join those before."""
+    notes = {}
+    for region in regions:
+        splits: dict[str, str] = {}
+        for operation in region.operations:
+            split = stages.places[operation.name].split
+            if split is not None:
+                splits.setdefault(split, f"%{operation.name}: {split}")
+        if splits:
+            notes[region.name] = "; ".join(splits.values())
+        again = (operation.name for operation in region.again if operation.is_compute)
+        notes.update(dict.fromkeys(again, f"a view of what {region.name} makes, made again for what is outside"))
+    for operation in program.operations:
+        if operation.is_compute and operation.target != REGION and operation.name not in notes:
+            alone = "a view touches no bytes" if is_view(operation) else "it would be a region of one operation"
+            notes[operation.name] = stages.places[operation.name].reason or alone
+    return notes
 
 
 def _is_worthwhile(operations: list[Operation], gains_alone: Callable[[Operation], bool]) -> bool:

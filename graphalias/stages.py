@@ -33,7 +33,7 @@ class Place:
     reason : str or None
         Why it is not fused; None where it is.
     split : str or None
-        Why it could not join its predecessors' region.
+        Why it could not join a region of its predecessors.
     """
 
     stage: int
@@ -100,8 +100,8 @@ class Stages:
                 self.creator.setdefault(result.storage.name, operation.name)
 
     def _outside(self, operation: Operation) -> Place:
-        stage = max((place.stage for place in self._before(operation)), default=BEFORE)
-        return Place(stage, self._reason(operation) or "nothing to fuse it with")
+        stage = max((place.stage for place in self._before(operation).values()), default=BEFORE)
+        return Place(stage, self._reason(operation) or "a view of what another region makes is made outside")
 
     def _reason(self, operation: Operation) -> str | None:
         """Return why an operation can't be fused wherever it is."""
@@ -134,9 +134,7 @@ class Stages:
         """Return where a fusible operation goes, and put it into its region; None where it can't be fused."""
         if self._reason(operation) is not None:
             return None
-        before = self._before(operation)
-        stage = max((place.stage + (not place.is_fused) for place in before), default=0)
-        split = None
+        stage, split = self._earliest(operation)
         while True:
             joined = self._joined(operation, stage)
             if is_view(operation) and not self._is_inside(operation.operands[0].storage.name, joined):
@@ -148,9 +146,17 @@ class Stages:
         self._put(operation, stage, joined)
         return Place(stage, None, split)
 
-    def _before(self, operation: Operation) -> list[Place]:
-        places = (self.places[name] for name in self.graph.predecessors(operation.name))
-        return [place for place in places if place.reason not in (INPUT, CONSTANT)]
+    def _earliest(self, operation: Operation) -> tuple[int, str | None]:
+        """Return the first stage a fused operation could be in, and what keeps it from the one before."""
+        stage, last = 0, None
+        for name, place in self._before(operation).items():
+            if place.stage + (not place.is_fused) > stage:
+                stage, last = place.stage + (not place.is_fused), None if place.is_fused else name
+        return stage, last and f"it comes after %{last}, which is not fused"
+
+    def _before(self, operation: Operation) -> dict[str, Place]:
+        places = {name: self.places[name] for name in self.graph.predecessors(operation.name)}
+        return {name: place for name, place in places.items() if place.reason not in (INPUT, CONSTANT)}
 
     def _joined(self, operation: Operation, stage: int) -> list[_Region]:
         """Return the regions of a stage that an operation would join."""

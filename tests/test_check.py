@@ -172,7 +172,7 @@ output(%mul, %add_, %y3)
 BROKEN_REGIONS = {
     "input of another shape": ("region(%x!, %y!, %unused", "region(%x!, %y!, %half",
                                "%unused: f32[4], found %half: f32[2]"),
-    "fewer operands": ("    %y_: f32", "    %p: f32[4] @p p = input()\n    %q: f32[4] @q q = input()\n    %y_: f32",
+    "fewer operands": ("    %y_: f32", "    %p: f32[4] @s7 obj7 = input()\n    %q: f32[4] @s8 q = input()\n    %y_: f32",
                        "operands for 5 of its body, found 4"),
     "input of other bits": ("    %unused: f32[4] @s4", "    %unused: f32[4] neg @s4",
                             "%unused: f32[4] neg, found %unused: f32[4]"),

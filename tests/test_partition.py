@@ -159,6 +159,47 @@ def test_reasons(line: str, reason: str) -> None:
     assert not place.is_fused and reason in place.reason
 
 
+def test_notes_say_why() -> None:
+    """Each operation in no region says why, and each region what keeps it from those before."""
+    program = partitioned("""
+    %x: f32[4,4] @s0 obj0 = input()
+    %v: f32[16] @s0 obj8 = aten.view.default(%x, [16])
+    %a: f32[4,4] @s1 obj1 = aten.exp.default(%x) reads(%x)
+    %b: f32[4,4] @s2 obj2 = aten.sin.default(%a) reads(%a)
+    %m: f32[4,4] @s3 obj3 = aten.mm.default(%a, %a) reads(%a)
+    %c: f32[4,4] @s4 obj4 = aten.add.Tensor(%b, %m) reads(%b, %m)
+    %d: f32[4,4] @s5 obj5 = aten.neg.default(%c) reads(%c)
+    %w: f32[16] @s5 obj6 = aten.view.default(%d, [16])
+    %x1: f32[4,4] @s0 obj0 = aten.mul_.Tensor(%x!, %c) reads(%x, %c)
+    %v1: f32[16] @s0 obj8 = aten.add_.Tensor(%v!, 1) reads(%v)
+    %v2: f32[16] @s0 obj8 = aten.neg_.default(%v1!) reads(%v1)
+    %n: f32[4,4] @s6 obj7 = aten.mm.default(%d, %d) reads(%d)
+    %e: f32[4,4] @s7 obj9 = aten.exp.default(%n) reads(%n)
+    output(%w, %v2, %e)
+    """)
+    assert regions(program) == [["a", "b"], ["c", "d", "w", "x1"], ["v1", "v2"]]
+    assert program.notes == {
+        "v": "a view of memory from outside is made outside",
+        "m": "not elementwise",
+        "n": "not elementwise",
+        "region_2": "%c: it comes after %m, which is not fused",
+        "w": "a view of what region_2 makes, made again for what is outside",
+        "region_3": "%v1: it uses memory of s0 that the region accesses through another handle",
+        "e": "it would be a region of one operation",
+    }
+
+
+def test_every_operation_outside_says_why() -> None:
+    """In random programs: every operation outside has a note, every note a node, and other programs keep them."""
+    for seed in range(100):
+        program = random_partitioned(seed)
+        outside = {op.name for op in program.operations if op.is_compute and op.target != REGION}
+        assert outside <= program.notes.keys() <= {op.name for op in program.operations if op.is_compute}
+        kept = [op for op in program.operations if program.graph.out_degree(op.name) != 0 or op.target == "output"]
+        less = program.replace_operations(kept)
+        assert less.notes == {name: note for name, note in program.notes.items() if name in less.graph}
+
+
 def random_partitioned(seed: int) -> Program:
     """Return a random captured program, partitioned; an empty one where eager refuses it."""
     try:
