@@ -18,8 +18,10 @@ from graphalias.dead import eliminate_dead_operations
 from graphalias.executors import inductor
 from graphalias.graph import REGION, Program
 from graphalias.lower import lower
+from graphalias.oracle import differences
 from programs import PROGRAMS, ramp
 from shared import load_cases
+from test_programs import scene_of
 from torch_programs import random_arguments, random_program
 
 pytestmark = pytest.mark.skipif(not inductor.is_available(), reason="Inductor needs a C++ compiler")
@@ -108,12 +110,17 @@ def test_programs(case: Any) -> None:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in SHARED if not case.backward])
 def test_shared_cases(case: Any) -> None:
-    """The shared cases, compiled; what eager refuses is refused."""
+    """The shared cases, compiled and jitted, the hot path too; what eager refuses is refused."""
     torch.manual_seed(1)
+    args = case.make(torch.Generator().manual_seed(0))
     try:
-        verify(case.fn, *case.make(torch.Generator().manual_seed(0)), orders=1, executor="inductor")
+        verify(case.fn, *args, orders=1, executor="inductor")
     except CaptureError as error:
         assert case.expect_error and "eager PyTorch refuses this" in str(error)
+    jitted, scene = graphalias.jit(case.fn, executor="inductor"), scene_of(args)
+    expected = scene.watch(lambda: case.fn(*args))
+    for _ in range(3):
+        assert not differences(expected, scene.watch(lambda: jitted(*args)), exact=False)
 
 
 @pytest.mark.parametrize("seeds", [range(i, i + 25) for i in range(0, 100, 25)], ids=str)
