@@ -9,9 +9,7 @@ from collections import Counter
 from collections.abc import Collection
 
 from graphalias.graph import Operation, Program, Value
-from graphalias.stages import is_view
-
-AS_STRIDED = "aten.as_strided.default"
+from graphalias.stages import AS_STRIDED, is_view
 
 
 def fold_views(program: Program, storages: Collection[str] | None = None) -> Program:
@@ -46,6 +44,9 @@ def fold_views(program: Program, storages: Collection[str] | None = None) -> Pro
     uses = Counter(value.name for op in program.operations for value in (*op.operands, *op.states))
     moving = {op.operands[i].storage.name for op in program.operations for i in op.reshapes}
     links = {op.name: op for op in program.operations if _is_link(op, moving, storages)}
+    # kernels differ in the strides of dimensions of one element or none: what is returned shows them
+    shown = {value.object for value in program.output.operands if min(value.shape, default=2) < 2}
+    links = {name: op for name, op in links.items() if shown.isdisjoint(r.object for r in op.results if r)}
     folded: set[str] = set()
     operations: list[Operation] = []
     for operation in reversed(program.operations):

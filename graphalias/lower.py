@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.autograd.graph import increment_version
 
 from graphalias.calls import method_of
 from graphalias.canonical import canonical_text
@@ -191,6 +192,9 @@ class _Writer:
             args += [f"{key}={self._argument(argument)}" for key, argument in operation.kwargs.items()]
             call = self._call(operation, args)
             yield self._targets(operation, call) + _comment(operation)
+            if operation.body is not None and len(passed) < len(operation.args):
+                others = [self._argument(argument) for argument in operation.args[len(passed) :]]
+                yield f"{self._named(increment_version, 'increment_version')}([{', '.join(others)}])"
         if operation.name in self.dying:
             yield f"del {', '.join(self.variables[name] for name in self.dying[operation.name])}"
 

@@ -133,8 +133,9 @@ class Region:
         fresh = [base for base in self._made.values() if base.name in used]
         kept = [value for value in self._written.values() if value.name in used]
         operands = [self._entered[value.object] for value in self._inputs.values()]
-        # other objects on memory that is written: they are results, though their memory enters through another handle
-        operands += [self._entered[v.object] for v in kept if v.object not in {o.object for o in operands}]
+        # other objects on memory that is written: their memory enters through another handle, their versions count
+        known = {operand.object for operand in operands}
+        operands += [self._entered[v.object] for v in self._written.values() if v.object not in known]
         return Operation(
             self.name, REGION, tuple(operands), results=(*fresh, *kept),
             reads=tuple(i for i, value in enumerate(operands) if value.geometry in self._read_geometries),

@@ -20,6 +20,8 @@ SIZE_CAP = 64
 #: The stage of what comes before every region: it holds up none.
 BEFORE = -1
 
+AS_STRIDED = "aten.as_strided.default"
+
 Geometry = tuple[object, ...]
 
 
@@ -114,6 +116,8 @@ class Stages:
         if operation.reshapes:
             return "it changes a tensor's geometry"
         if is_view(operation):
+            if operation.target == AS_STRIDED:  # within a region there are values, not memory of known strides
+                return "it addresses memory"
             return None if self._is_local(operation.operands[0]) else "a view of memory from outside is made outside"
         if any(_may_repeat(value) for value in operation.written):
             return "it writes through a handle whose elements may overlap"

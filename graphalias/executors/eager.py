@@ -188,6 +188,7 @@ def _run_region(operation: Operation, tensors: Mapping[str, Any]) -> list[Any]:
     """Run a region; return what it makes, and the operands it writes."""
     passed = [tensors[value.name] for value in operation.operands]
     made = compile_region(operation)(*passed[: len(operation.body.inputs)])
+    torch.autograd.graph.increment_version(passed[len(operation.body.inputs) :])  # written through another handle
     objects = {value.object: tensor for value, tensor in zip(operation.operands, passed, strict=True)}
     return made + [objects[result.object] for result in operation.results[len(made) :] if result]
 

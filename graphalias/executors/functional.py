@@ -73,9 +73,21 @@ def row_major(tensor: torch.Tensor, value: Value) -> torch.Tensor:
 
 
 def as_captured(tensor: torch.Tensor, value: Value) -> torch.Tensor:
-    """Return a result of `row_major` with its dimensions back in their places."""
+    """Return a result of `row_major` with the handle's strides, where it is dense.
+
+    >>> from graphalias import Storage
+    >>> value = Value("x", "f32", (1, 2, 3), Storage("s"), "o", stride=(2, 1, 2))
+    >>> as_captured(row_major(torch.zeros(1, 2, 3), value), value).stride()
+    (2, 1, 2)
+    """
+    if tensor.stride() == value.stride:
+        return tensor
     order = dims_by_stride(value)
-    return tensor if order == sorted(order) else tensor.permute([order.index(dim) for dim in range(len(order))])
+    tensor = tensor.permute([order.index(dim) for dim in range(len(order))])
+    steps = zip(value.shape, tensor.stride(), value.stride, strict=True)
+    # the stride of a dimension with one element says nothing, but can be seen
+    is_dense = tensor.numel() <= 1 or all(size == 1 or step == captured for size, step, captured in steps)
+    return tensor.as_strided(value.shape, value.stride) if is_dense else tensor
 
 
 def empty_like_value(value: Value) -> torch.Tensor:

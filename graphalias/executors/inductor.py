@@ -17,7 +17,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from graphalias.errors import ExecutorError
-from graphalias.executors.functional import as_captured, dims_by_stride, functional_form, scratch_like
+from graphalias.executors.functional import as_captured, functional_form, scratch_like
 from graphalias.graph import INPUT, OUTPUT, Operation, Program, Value
 from graphalias.torch_private import no_modes, storage_key
 
@@ -170,10 +170,11 @@ def _checked(region: Operation, run: Generated) -> Callable[..., Any]:
     inputs = scratch_like(region.body.inputs)
     storages = {storage_key(tensor) for tensor in inputs}
     made = [value for value in region.results[: len(region.body.outputs)] if value]
-    permuted = any(dims_by_stride(value) != sorted(dims_by_stride(value)) for value in made)
+    permuted = False
     for value, result in zip(made, run(list(inputs)), strict=True):
         tensor = as_captured(result, value)
-        if tensor.stride() != value.stride and tensor.numel() > 1:
+        permuted |= tensor is not result
+        if tensor.stride() != value.stride:
             raise ExecutorError(f"%{value.name} has stride {tensor.stride()}: expected {value.stride}")
         if storage_key(tensor) in storages:
             raise ExecutorError(f"%{value.name} shares memory with another: expected a tensor of its own")

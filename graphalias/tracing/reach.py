@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from graphalias.torch_private import global_hooks
 from graphalias.tracing.slots import Slot, attributes_slot, cell_slot, names_slot, slot_of
 
 #: Packages whose own functions keep no state that a captured function changes. Objects of their classes are
@@ -145,6 +146,8 @@ def _object(label: str, thing: Any) -> _Found:
         yield label, wrapped
     if is_trusted(type(thing)) and not isinstance(thing, _LOOKED_INTO):
         return
+    if isinstance(thing, torch.nn.Module):
+        yield from (("torch's hooks of every module", hooks) for hooks in global_hooks())
     if hasattr(thing, "__dict__"):
         yield attributes_slot(label, thing)
         yield from ((f"{label}.{key}", value) for key, value in vars(thing).items())
