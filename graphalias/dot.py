@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import networkx as nx
 import pydot
 
-from graphalias.graph import ORDER, OUTPUT, UPDATE_ALIASES, Operation, Program
+from graphalias.graph import ORDER, OUTPUT, REGION, UPDATE_ALIASES, Operation, Program
 from graphalias.hazards import find_hazards
 from graphalias.style import (
     ARROWS,
@@ -120,17 +121,23 @@ class _Panel:
             color=quote(FRAME), margin=14,
         )  # fmt: skip
         for name, identity in self.ids.items():
-            look = rest_look(self.folded) if name == REST else node_look(self.program.operation(name), colours)
-            cluster.add_node(pydot.Node(identity, **look))
+            cluster.add_node(pydot.Node(identity, **self._look(name, colours)))
         for (source, target), arrow in self.arrows.items():
             tooltip = f"{source or 'the rest'} → {target or 'the rest'}"
             cluster.add_edge(pydot.Edge(self.ids[source], self.ids[target], **arrow.look(tooltip)))
         return cluster
 
+    def _look(self, name: str, colours: Colours) -> dict[str, str]:
+        if name == REST:
+            return rest_look(self.folded)
+        return node_look(self.program.operation(name), colours, self.program.notes.get(name))
+
     def _title(self) -> str:
-        hazards, inserted = len(self.hazards), sum(op.target == UPDATE_ALIASES for op in self.program.operations)
+        targets = Counter(operation.target for operation in self.program.operations)
+        hazards, inserted, regions = len(self.hazards), targets[UPDATE_ALIASES], targets[REGION]
         notes = [f"{hazards or 'no'} hazard{'s' * (hazards != 1)}"]
         notes += [f"{inserted} update_aliases"] * bool(inserted)
+        notes += [f"{regions} region{'s' * (regions != 1)}"] * bool(regions)
         return label((self.title, 14, INK, "b"), (", ".join(notes), 10, QUIET, ""), align="left")
 
 

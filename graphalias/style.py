@@ -10,15 +10,16 @@ import html
 import math
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, Operation, Program, Symbol, Value, map_values
+from graphalias.graph import Operation, Program, Symbol, Value, map_values
+from graphalias.operation import CONSTANT, INPUT, OUTPUT, REGION, UPDATE_ALIASES
 from graphalias.text import print_operation, print_type
 from graphalias.views import find_view_groups
 
 FONT = "Helvetica,Arial,sans-serif"
 INK, DATA_INK, QUIET, GREY, PALE, WHITE = "#222222", "#4D4D4D", "#595959", "#8C8C8C", "#EEEEEE", "#FFFFFF"
-FRAME, VIOLET, RED = "#BFBFBF", "#4B3F8F", "#C00000"
+FRAME, VIOLET, LILAC, RED = "#BFBFBF", "#4B3F8F", "#F1EFFA", "#C00000"
 
 #: Fill and border of the view groups: Okabe and Ito's colour-blind-safe set, less the reds, which mean hazards.
 PALETTE = (
@@ -27,6 +28,8 @@ PALETTE = (
 )  # fmt: skip
 
 SOURCES = (INPUT, CONSTANT)
+#: Operations listed of a region.
+MOST_LISTED = 14
 SHAPES = {INPUT: "ellipse", CONSTANT: "note", UPDATE_ALIASES: "hexagon"}
 
 ARROWS: dict[str, dict[str, str]] = {
@@ -59,8 +62,8 @@ def group_colours(programs: Iterable[Program]) -> dict[str, tuple[str, str]]:
     return colours
 
 
-def node_look(operation: Operation, colours: Colours) -> dict[str, str]:
-    """Return the attributes an operation is drawn with."""
+def node_look(operation: Operation, colours: Colours, note: str | None = None) -> dict[str, str]:
+    """Return the attributes an operation is drawn with; what a pass notes of it is in the tooltip."""
     handles = [value for value in operation.results if value]
     colour = next((colours[value.storage.name] for value in handles if value.storage.name in colours), None)
     fill, border = colour or (WHITE, QUIET)
@@ -76,11 +79,46 @@ def node_look(operation: Operation, colours: Colours) -> dict[str, str]:
         look |= {"margin": "0.03,0.02"}
     elif operation.target == OUTPUT:
         look |= {"peripheries": "2", "color": INK}
+    elif operation.target == REGION:
+        look |= {"fillcolor": LILAC, "color": VIOLET, "style": "filled,rounded", "penwidth": "1"}
+        look |= {"penwidth": "3"} if operation.writes else {}
     elif operation.writes or operation.reshapes:
         look |= {"penwidth": "3", "color": border if colour else INK}
     quoted = {key: quote(value) for key, value in look.items()}
-    tooltip = quote_tooltip(print_operation(operation))
-    return {**quoted, "label": _node_label(operation, colours, ink, quiet), "tooltip": tooltip}
+    text = _region_label(operation, colours) if operation.body else _node_label(operation, colours, ink, quiet)
+    return {**quoted, "label": text, "tooltip": quote_tooltip(_tooltip(operation, note))}
+
+
+def _tooltip(operation: Operation, note: str | None) -> str:
+    """Return the text of an operation, and why it is in no region, or why a region begins with it."""
+    text = print_operation(operation)
+    if note is None:
+        return text
+    what = "apart from what comes before" if operation.target == REGION else "in no region"
+    return f"{cut(text.removesuffix(' {'), 300)}\n{what}: {note}"
+
+
+def _region_label(region: Operation, colours: Colours) -> str:
+    """Return a label that lists a region's operations, each in the colour of the memory its result lies on."""
+    head = [_row((region.name, 11, INK, "b")), *(_row((call, 10, INK, "")) for call in _wrapped_call(region))]
+    inner = [operation for operation in region.body.operations if operation.is_compute]
+    rows = list(_listed(inner if len(inner) <= MOST_LISTED else inner[: MOST_LISTED - 1], colours))
+    if len(inner) > len(rows):
+        rows.append(_row((f"… {len(inner) - len(rows)} more", 9, QUIET, ""), "left"))
+    types = few([print_short_type(value, colours) for value in region.results if value])
+    foot = ["<hr/>", _row((types, 9, INK, ""))] if types else []
+    return f"<{_table(''.join([*head, '<hr/>', *rows, *foot]))}>"
+
+
+def _listed(operations: Sequence[Operation], colours: Colours) -> Iterator[str]:
+    for operation in operations:
+        storages = (value.storage.name for value in operation.results if value)
+        fill = next((colours[storage][0] for storage in storages if storage in colours), "")
+        yield _row((f"{operation.name} = {print_call(operation)}", 9, INK, ""), "left", fill)
+
+
+def _wrapped_call(operation: Operation) -> list[str]:
+    return textwrap.wrap(print_call(operation), 44, max_lines=2, placeholder=" …", break_on_hyphens=False)
 
 
 def _node_label(operation: Operation, colours: Colours, ink: str, quiet: str) -> str:
@@ -91,8 +129,8 @@ def _node_label(operation: Operation, colours: Colours, ink: str, quiet: str) ->
     if operation.target in SOURCES:
         return label(name, (f"{operation.target} {types}", 9, quiet, ""))
     place = re.split(r"[/\\]", operation.location or "")[-1]
-    calls = textwrap.wrap(print_call(operation), 44, max_lines=2, placeholder=" …", break_on_hyphens=False)
-    return label(name, *((call, 10, ink, "") for call in calls), (types, 9, quiet, ""), (place, 9, QUIET, "i"))
+    calls = ((call, 10, ink, "") for call in _wrapped_call(operation))
+    return label(name, *calls, (types, 9, quiet, ""), (place, 9, QUIET, "i"))
 
 
 def print_short_type(value: Value, colours: Colours) -> str:
@@ -163,14 +201,21 @@ def _table(rows: str, spacing: int = 0) -> str:
     return f'<table border="0" cellborder="0" cellspacing="{spacing}" cellpadding="0">{rows}</table>'
 
 
-def label(*lines: tuple[str, int, str, str], align: str = "center") -> str:
-    """Return a label of lines, each a text, a size in points, a colour and a tag; empty ones are left out."""
-    rows = []
-    for text, size, colour, tag in lines:
-        if text:
-            inner = f"<{tag}>{escape(cut(text))}</{tag}>" if tag else escape(cut(text))
-            rows.append(f'<tr><td align="{align}"><font point-size="{size}" color="{colour}">{inner}</font></td></tr>')
+#: A line of a label: a text, a size in points, a colour and a tag.
+Line = tuple[str, int, str, str]
+
+
+def label(*lines: Line, align: str = "center") -> str:
+    """Return a label of lines; empty ones are left out."""
+    rows = [_row(line, align) for line in lines if line[0]]
     return f"<{_table(''.join(rows))}>" if rows else quote("")
+
+
+def _row(line: Line, align: str = "center", fill: str = "") -> str:
+    text, size, colour, tag = line
+    inner = f"<{tag}>{escape(cut(text))}</{tag}>" if tag else escape(cut(text))
+    background = f' bgcolor="{fill}"' if fill else ""
+    return f'<tr><td align="{align}"{background}><font point-size="{size}" color="{colour}">{inner}</font></td></tr>'
 
 
 #: Characters XML can't hold.

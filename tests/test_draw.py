@@ -12,7 +12,7 @@ import pytest
 from graphalias import GraphAliasError, insert_update_aliases, parse
 from graphalias.draw import Drawing, draw
 from graphalias.graph import CONSTANT, INPUT, OUTPUT, Operation, Program, Storage, Value
-from graphalias.style import PALETTE, RED, VIOLET
+from graphalias.style import MOST_LISTED, PALETTE, RED, VIOLET
 from shared import ROOT
 
 VIEW_THEN_WRITE = """
@@ -215,6 +215,69 @@ def test_before_is_left_of_after_in_the_same_rows(before, after):
             (left, left_y), (right, right_y) = [(x, y) for text, x, y in drawn if text == name]
             assert left < right and left_y == right_y
         assert row["output"] == max(row[operation.name] for operation in (*first.operations, *second.operations))
+
+
+REGIONS = """
+%x: f32[4] @s0 obj0 = input()
+%a: f32[2] @s0 obj1 = aten.slice.Tensor(%x, 0, 0, 2)
+%m: f32[2] @s1 obj2 = aten.mm.default(%a) reads(%a)
+%region_1: (%e: f32[2] @s2 obj3, %a1: f32[2] @s0 obj1) = region(%a!, %m) reads(%a, %m) after(m WAR) {
+    %a: f32[2] @s0 obj1 = input()
+    %m: f32[2] @s1 obj2 = input()
+    %add_: f32[2] @s0 obj1 = aten.add_.Tensor(%a!, %m) reads(%a, %m)
+    %e: f32[2] @s2 obj3 = aten.exp.default(%add_) reads(%add_)
+    output(%e)
+}
+output(%e) after(region_1 RAW)
+"""
+
+
+def with_notes(text, **notes):
+    """Return the program of a text, with what a pass noted of its nodes."""
+    program = parse(text)
+    program.notes |= notes
+    return program
+
+
+def test_regions_list_their_operations():
+    """A region is a rounded box with its operations in it, what it writes marked, and no arrows of its own inside."""
+    drawing = draw(parse(REGIONS))
+    shown = words(drawing)
+    at = shown.index("region_1")
+    assert shown[at : at + 5] == [
+        "region_1", "region(a!, m)", "add_ = add_.Tensor(a!, m)", "e = exp(add_)", "f32[2], f32[2] @s0",
+    ]  # fmt: skip
+    assert "no hazards, 1 region" in shown
+    (node,) = ids_by_name(drawing)["region_1"]
+    assert (node.attr["style"], node.attr["color"], node.attr["penwidth"]) == ("filled,rounded", VIOLET, "3")
+    assert len(as_graph(drawing)) == 5
+    assert float(arrow(drawing, "a", "region_1")["penwidth"]) > 2
+
+
+def test_operations_of_a_region_have_their_groups_colour():
+    """Inside a region an operation has the colour of the view group its result lies in, and no other has it."""
+    label = ids_by_name(draw(parse(REGIONS)))["region_1"][0].attr["label"]
+    (filled,) = [row for row in label.split("<tr>") if "bgcolor" in row]
+    assert f'bgcolor="{PALETTE[0][0]}"' in filled and "add_.Tensor" in filled
+
+
+def test_large_regions_are_cut():
+    """Of a large region the first operations are listed, and the others counted."""
+    more = [f"    %n{i + 1}: f32[2] @n{i} p{i} = aten.neg.default(%n{i}) reads(%n{i})" for i in range(40)]
+    more[0] = more[0].replace("%n0", "%add_")
+    shown = words(draw(parse(REGIONS.replace("    output(%e)", "\n".join([*more, "    output(%e)"])))))
+    listed = [text for text in shown if " = " in text]
+    assert len(listed) == MOST_LISTED - 1 and "… 29 more" in shown
+
+
+def test_tooltips_say_why():
+    """What a pass noted is in the tooltip: why an operation is in no region, what keeps a region apart."""
+    shown = tooltips(draw(with_notes(REGIONS, m="a matrix product", region_1="%add_: it comes after %m")))
+    assert any(tip.startswith("%m: f32[2]") and tip.endswith("in no region: a matrix product") for tip in shown)
+    assert any(
+        tip.startswith("%region_1: ") and tip.endswith("comes before: %add_: it comes after %m") for tip in shown
+    )
+    assert not any("region: " in tip for tip in tooltips(draw(parse(REGIONS))) if not tip.startswith("%region_1"))
 
 
 def test_programs_that_disagree_on_an_order_are_drawn():
