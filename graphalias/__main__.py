@@ -15,12 +15,14 @@ from rich.text import Text
 
 from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
+from graphalias.dead import eliminate_dead_operations
 from graphalias.demo import run_demo
 from graphalias.draw import draw
 from graphalias.errors import GraphAliasError, VerificationError
 from graphalias.example_inputs import make_inputs
-from graphalias.graph import UPDATE_ALIASES, Program
+from graphalias.graph import REGION, UPDATE_ALIASES, Program
 from graphalias.hazards import find_hazards
+from graphalias.partition import partition
 from graphalias.terminal import hazard_table, make_console, program_table
 from graphalias.tracing.location import describe, is_user_frame
 from graphalias.user_code import check_arguments, load
@@ -92,11 +94,20 @@ def _parser() -> argparse.ArgumentParser:
     own = _add_own(commands, "verify", _verify, "run random topological orders and an executor against eager PyTorch")
     own.add_argument("--orders", type=_count, default=20, help="how many random orders (%(default)s)")
     own.add_argument("--executor", default="eager", help="what to lower the program to (%(default)s)")
-    own = _add_own(commands, "draw", _draw, "draw a program before and after insert_update_aliases")
+    own = _add_own(commands, "draw", _draw, "draw a program before and after insert_update_aliases, or in regions")
     own.add_argument("--out", type=Path, help="where to: a .svg, .png or .dot file (the function's name, .svg)")
+    _add_partition(own)
     own = _add_own(commands, "print", _print, "print a program in the text form that graphalias.parse reads")
     own.add_argument("--after", action="store_true", help="the program after insert_update_aliases")
+    _add_partition(own)
     return parser
+
+
+def _add_partition(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--partition", nargs="?", const="auto", metavar="EXECUTOR",
+        help="after insert_update_aliases, in fusion regions by an executor's rules (auto); nothing is compiled",
+    )  # fmt: skip
 
 
 def _count(text: str) -> int:
@@ -167,18 +178,33 @@ def _verify(console: Console, options: argparse.Namespace) -> int:
 
 def _draw(console: Console, options: argparse.Namespace) -> int:
     before = _capture(options)
-    after = insert_update_aliases(before)
+    after = _passed(before, options)
     path = options.out or Path(f"{options.target.rpartition(':')[2]}.svg")
     path.parent.mkdir(parents=True, exist_ok=True)
     draw(before, after, path=path)
-    count = sum(operation.target == UPDATE_ALIASES for operation in after.operations)
-    console.print(Text(f"drew {path}: {len(find_hazards(before))} hazards before, {count} update_aliases after"))
+    targets = [operation.target for operation in after.operations]
+    count = f"{targets.count(UPDATE_ALIASES)} update_aliases"
+    if options.partition is not None:
+        regions = targets.count(REGION)
+        count += f" and {regions} region{'s' * (regions != 1)}"
+    console.print(Text(f"drew {path}: {len(find_hazards(before))} hazards before, {count} after"))
     return FINE
+
+
+def _passed(program: Program, options: argparse.Namespace) -> Program:
+    """Return the program after insert_update_aliases, and in regions where that was asked for."""
+    program = insert_update_aliases(program)
+    if options.partition is None:
+        return program
+    return partition(eliminate_dead_operations(program), options.partition)
 
 
 def _print(console: Console, options: argparse.Namespace) -> int:
     program = _capture(options)
-    console.out(str(insert_update_aliases(program) if options.after else program), end="", highlight=False)
+    if options.after or options.partition is not None:
+        program = _passed(program, options)
+    why = "".join(f"# {node}: {note}\n" for node, note in program.notes.items())
+    console.out(str(program) + why, end="", highlight=False)
     return FINE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +16,16 @@ from rich.text import Text
 
 from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
+from graphalias.dead import eliminate_dead_operations
 from graphalias.draw import draw
 from graphalias.examples import Example, make_examples
-from graphalias.graph import ORDER, UPDATE_ALIASES, Program
+from graphalias.executors.inductor import why_not_fused
+from graphalias.graph import ORDER, REGION, UPDATE_ALIASES, Program
 from graphalias.hazards import Hazard, find_hazards
 from graphalias.oracle import differences
 from graphalias.orders import topological_orders
+from graphalias.partition import partition_program
+from graphalias.stages import is_view
 from graphalias.terminal import HOW_TO_READ, hazard_table, program_table
 from graphalias.verify import Report, scene_of, verify
 from graphalias.views import find_view_groups
@@ -38,6 +43,7 @@ class Finding:
     name: str
     before: Program
     after: Program
+    partitioned: Program
     hazards: tuple[Hazard, ...]
     wrong_before: int
     report: Report
@@ -61,6 +67,9 @@ class Finding:
             ("update_aliases nodes", str(len(nodes))),
             ("ORDER edges", str(len(edges))),
             ("orders wrong after", f"0 of {self.report.orders}"),
+            ("fusion regions", str(count_regions(self.partitioned))),
+            ("calls, views not counted", str(count_calls(self.after))),
+            ("the same in regions", str(count_calls(self.partitioned))),
             ("seconds", f"{self.seconds:.1f}"),
         )
 
@@ -114,6 +123,8 @@ def _show(console: Console, example: Example, folder: Path, orders: int) -> Find
     after = insert_update_aliases(before)
     _print_part(console, "After insert_update_aliases: + is new, ~ is changed")
     console.print(program_table(after, before))
+    partitioned = partition_program(eliminate_dead_operations(after), why_not_fused)
+    _print_regions(console, partitioned, after)
     wrong = count_wrong_orders(example, before, orders)
     report = verify(example.fn, *example.args, orders=orders)
     seconds = time.perf_counter() - start
@@ -127,7 +138,29 @@ def _show(console: Console, example: Example, folder: Path, orders: int) -> Find
     path = folder / f"{example.name}.svg"
     draw(before, after, path=path)
     console.print(Text.assemble(("drawn:  ", ""), (str(path), "underline")))
-    return Finding(example.name, before, after, hazards, wrong, report, seconds)
+    return Finding(example.name, before, after, partitioned, hazards, wrong, report, seconds)
+
+
+def count_regions(program: Program) -> int:
+    """Return the number of fusion regions."""
+    return sum(operation.target == REGION for operation in program.operations)
+
+
+def count_calls(program: Program) -> int:
+    """Return how many calls run a program: regions, and ATen calls that are no views."""
+    live = eliminate_dead_operations(program)
+    return sum(operation.is_compute and not is_view(operation) for operation in live.operations)
+
+
+def _print_regions(console: Console, partitioned: Program, before: Program) -> None:
+    """Print what an executor would compile as one, and why it would not compile the rest."""
+    count = count_regions(partitioned)
+    _print_part(console, f"{count or 'No'} fusion region{'s' * (count != 1)}: what Inductor would compile as one")
+    if count:
+        console.print(program_table(partitioned, before))
+    outside = (operation for operation in partitioned.operations if operation.is_compute and operation.body is None)
+    for reason, calls in Counter(partitioned.notes[operation.name] for operation in outside).most_common():
+        console.print(f"in no region: {calls} {'calls' if calls > 1 else 'call'}, {reason}", style="dim", markup=False)
 
 
 def count_wrong_orders(example: Example, program: Program, orders: int) -> int:

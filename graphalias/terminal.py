@@ -13,10 +13,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from graphalias.graph import OUTPUT, Operation, Program
+from graphalias.graph import INPUT, OUTPUT, Operation, Program
 from graphalias.hazards import Hazard
 from graphalias.style import group_colours
-from graphalias.text import print_operation
+from graphalias.text import INDENT, print_operation
 
 #: Where the output is no terminal, and the environment does not say how wide it is.
 PLAIN_WIDTH = 120
@@ -72,10 +72,19 @@ def program_table(program: Program, before: Program | None = None) -> Table:
             table.add_row("", Text(f"… {count} {'line' if count == 1 else 'lines'} as before", style="dim italic"))
             continue
         for operation in operations:
-            text, _, place = print_operation(operation).partition("  # ")
             mark = "" if before is None else "~ " if operation.name in known else "+ "
-            table.add_row(place, _coloured(mark + text, {name: border for name, (_, border) in storages.items()}))
+            for line in _lines(operation):
+                text, _, place = line.partition("  # ")
+                table.add_row(place, _coloured(mark + text, {name: border for name, (_, border) in storages.items()}))
     return table
+
+
+def _lines(operation: Operation) -> Iterator[str]:
+    """Yield the line of an operation, and of a region those of what it does: what enters is on its own line."""
+    yield print_operation(operation)
+    if operation.body is not None:
+        yield from (INDENT + print_operation(inner) for inner in operation.body.operations if inner.target != INPUT)
+        yield "}"
 
 
 def _runs(operations: Sequence[Operation], known: dict[str, str]) -> Iterator[tuple[list[Operation], bool]]:

@@ -60,6 +60,10 @@ class Sized(nn.Module):
 
 net = Net()
 LIMIT = 3
+
+
+def chain(x):
+    return x.mul_(2).add_(1).exp()
 """
 
 
@@ -100,6 +104,19 @@ def test_hazards_says_when_there_are_none(capsys):
     status, out, _ = run(capsys, "hazards", "mine:Net", "--input", "f32[2,4]")
     assert status == FINE
     assert "no hazards" in out
+
+
+def test_print_in_regions(capsys):
+    """`print --partition` prints the program in regions and why the rest is outside; it can be parsed."""
+    words = ("print", "mine:step", "-i", "f32[4,4]", "--partition")
+    status, out, err = run(capsys, *words, "inductor")
+    assert (status, err) == (FINE, "")
+    assert str(graphalias.parse(out)) == out[: out.index("# select: ")]
+    assert out.endswith("# add: it would be a region of one operation\n")
+    status, out, _ = run(capsys, *words, "eager")
+    assert status == FINE and "# mul_: the eager executor runs one operation at a time\n" in out
+    status, out, _ = run(capsys, "print", "mine:chain", "-i", "f32[4]", "--partition")
+    assert status == FINE and "= region(%x!) reads(%x) {\n    %x: f32[4]" in out
 
 
 def test_print_can_be_parsed(capsys):
@@ -153,6 +170,8 @@ def test_draw_writes_where_it_says(capsys, tmp_path):
         "drew step.svg: 2 hazards before, 1 update_aliases after\n",
     )
     assert run(capsys, "draw", "mine:step", "-i", "f32[4,4]", "--out", "new/step.dot")[0] == FINE
+    status, out, _ = run(capsys, "draw", "mine:chain", "-i", "f32[4]", "--out", "chain.dot", "--partition", "inductor")
+    assert (status, out) == (FINE, "drew chain.dot: 0 hazards before, 0 update_aliases and 1 region after\n")
     assert (tmp_path / "step.svg").read_text().rstrip().endswith("</svg>")
     assert (tmp_path / "new" / "step.dot").read_text().startswith("digraph")
 
@@ -165,6 +184,7 @@ def test_draw_writes_where_it_says(capsys, tmp_path):
         (["verify", "mine:step", "-i", "g32[4]"], "unknown dtype 'g32'"),
         (["verify", "mine:step", "-i", "f32[4,4]", "--executor", "foo"], "no executor 'foo'"),
         (["verify", "mine:step", "-i", "f32[4,4]", "--orders", "-3"], "expected a number of at least 0, found '-3'"),
+        (["print", "mine:step", "-i", "f32[4,4]", "--partition", "foo"], "no executor 'foo'"),
         (["draw", "mine:step", "-i", "f32[4,4]", "--out", "a.jpg"], r"in \.svg, \.png or \.dot"),
         (["verify", "mine:stp"], "mine has no 'stp'\n  what to do: did you mean step?"),
         (["verify", "mine"], "'mine' names no function\n  what to do: write module:function"),
