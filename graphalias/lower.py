@@ -34,11 +34,12 @@ _FILES = itertools.count()
 logger = logging.getLogger("graphalias")
 _lock = threading.Lock()
 _compiled: dict[Any, Callable[..., Any]] = {}
+_failed: dict[Any, ExecutorError] = {}
 
 TENSOR, FLAT, NESTED = "tensor", "flat", "nested"
 
 
-def lower(program: Program, executor: str = "auto") -> Compiled:
+def lower(program: Program, executor: str = "auto", *, strict: bool = False) -> Compiled:
     """Return a callable that runs the program, generated as Python source.
 
     Parameters
@@ -47,6 +48,9 @@ def lower(program: Program, executor: str = "auto") -> Compiled:
         Any: operations are called in program order, which is always valid.
     executor : str
         ``"eager"``: one ATen call an operation. ``"auto"`` is the best one present.
+
+    strict : bool
+        Raise where a region can't be compiled. Otherwise its operations run one by one, and a warning says so.
 
     Returns
     -------
@@ -78,7 +82,7 @@ def lower(program: Program, executor: str = "auto") -> Compiled:
     >>> compiled(torch.ones(2))
     (tensor([2., 2.]),)
     """
-    return Compiled(program, get_executor(executor))
+    return Compiled(program, get_executor(executor), strict=strict)
 
 
 class Compiled:
@@ -101,10 +105,10 @@ class Compiled:
     (tensor([-1.]),)
     """
 
-    def __init__(self, program: Program, executor: Executor) -> None:
+    def __init__(self, program: Program, executor: Executor, *, strict: bool = False) -> None:
         self.program = program
         self.regions = tuple(operation for operation in program.operations if operation.target == REGION)
-        writer = _Writer(program, {region.name: compiled_region(region, executor) for region in self.regions})
+        writer = _Writer(program, {region.name: compiled_region(region, executor, strict) for region in self.regions})
         self.source = "".join(f"{line}\n" for line in writer.lines())
         self.inputs = tuple(value.name for value in program.inputs if not value.is_state)
         self._operation_at = writer.operation_at
@@ -141,20 +145,25 @@ class Compiled:
         linecache.cache.pop(getattr(self, "_file", ""), None)
 
 
-def compiled_region(region: Operation, executor: Executor) -> Callable[..., Any]:
+def compiled_region(region: Operation, executor: Executor, strict: bool = False) -> Callable[..., Any]:
     """Return a region as a function; regions that differ in names only are compiled once.
 
     Where the executor can't, its operations run one by one, and a warning says so.
     """
     key = (id(executor), canonical_text(region.body), region.writes)
     with _lock:
-        if key not in _compiled:
+        if key not in _compiled and key not in _failed:
             try:
                 _compiled[key] = executor.compile_region(region)
             except ExecutorError as error:
-                logger.warning("%s; its operations run one by one", error)
-                _compiled[key] = eager.compile_region(region)
-        return _compiled[key]
+                _failed[key] = error
+                if not strict:
+                    logger.warning("%s; its operations run one by one", error)
+        if key in _compiled:
+            return _compiled[key]
+    if strict:
+        raise _failed[key]
+    return eager.compile_region(region)
 
 
 class _Writer:

@@ -62,7 +62,8 @@ def jit(fn: Any = None, *, executor: str = "auto", strict: bool = False, cache_l
         ``"inductor"`` (regions compiled by PyTorch's code generator), ``"eager"`` (one ATen call an operation), or
         ``"auto"``: the best one that works here.
     strict : bool
-        Raise where a call can't be captured. Otherwise the original function is called, and a warning logged once.
+        Raise where a call can't be captured, or a region not compiled. Otherwise the original function is called, or
+        the region's operations one by one, and a warning is logged once.
     cache_limit : int
         Programs kept for this function. Beyond it one warning names the argument that keeps changing, and the
         original function is called.
@@ -330,7 +331,7 @@ class Jitted:
         program = eliminate_dead_operations(insert_update_aliases(program))
         program = fold_views(partition(program, self._executor), _counted_alike(program))
         is_under_autocast = any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
-        return Entry(lower(program, self._executor), is_under_autocast, watch, text, {identities})
+        return Entry(lower(program, self._executor, strict=self._strict), is_under_autocast, watch, text, {identities})
 
     def _changing(self, key: Any) -> str:
         """Return which part of the key differs from most of the programs kept."""

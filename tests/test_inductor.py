@@ -203,6 +203,8 @@ def test_failing_compile_says_so(caplog: pytest.LogCaptureFixture, monkeypatch: 
     caplog.set_level(logging.WARNING, "graphalias")
     y = x.clone()
     assert torch.equal(lower(program, "inductor")(y), x.cos().mul(1.625).add(0.1875))
+    with pytest.raises(graphalias.ExecutorError, match="ZeroDivisionError"):
+        lower(program, "inductor", strict=True)
     assert "ZeroDivisionError" in caplog.text and "aten.cos_.default" in caplog.text and "one by one" in caplog.text
 
 
