@@ -72,22 +72,22 @@ def row_major(tensor: torch.Tensor, value: Value) -> torch.Tensor:
     return tensor.permute(order).clone(memory_format=torch.contiguous_format)
 
 
-def as_captured(tensor: torch.Tensor, value: Value) -> torch.Tensor:
-    """Return a result of `row_major` with the handle's strides, where it is dense.
+def as_eager(tensor: torch.Tensor, value: Value, stride: tuple[int, ...]) -> torch.Tensor:
+    """Return a result of `row_major` with the strides eager gives; as it comes, permuted, where those are not dense.
 
     >>> from graphalias import Storage
     >>> value = Value("x", "f32", (1, 2, 3), Storage("s"), "o", stride=(2, 1, 2))
-    >>> as_captured(row_major(torch.zeros(1, 2, 3), value), value).stride()
+    >>> as_eager(row_major(torch.zeros(1, 2, 3), value), value, (2, 1, 2)).stride()
     (2, 1, 2)
     """
-    if tensor.stride() == value.stride:
+    if tensor.stride() == stride:
         return tensor
     order = dims_by_stride(value)
     tensor = tensor.permute([order.index(dim) for dim in range(len(order))])
-    steps = zip(value.shape, tensor.stride(), value.stride, strict=True)
+    steps = zip(value.shape, tensor.stride(), stride, strict=True)
     # the stride of a dimension with one element says nothing, but can be seen
-    is_dense = tensor.numel() <= 1 or all(size == 1 or step == captured for size, step, captured in steps)
-    return tensor.as_strided(value.shape, value.stride) if is_dense else tensor
+    is_dense = tensor.numel() <= 1 or all(size == 1 or step == eager for size, step, eager in steps)
+    return tensor.as_strided(value.shape, stride) if is_dense else tensor
 
 
 def empty_like_value(value: Value) -> torch.Tensor:

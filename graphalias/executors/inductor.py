@@ -5,6 +5,7 @@ This is the only module that touches the generator's private interface.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import logging
@@ -17,11 +18,15 @@ import torch
 from torch.fx import GraphModule, Node
 
 from graphalias.errors import ExecutorError
-from graphalias.executors.functional import as_captured, functional_form, scratch_like
+from graphalias.executors import eager
+from graphalias.executors.functional import as_eager, functional_form, scratch_like
 from graphalias.graph import INPUT, OUTPUT, Operation, Program, Value
 from graphalias.torch_private import no_modes, storage_key
 
 logger = logging.getLogger("graphalias")
+#: Characters of a code generator's error that are shown.
+LONGEST_MESSAGE = 500
+
 _lock = threading.RLock()  # the code generator keeps global state
 
 Generated = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
@@ -140,9 +145,18 @@ def compile_region(region: Operation) -> Callable[..., Sequence[torch.Tensor]]:
             return _checked(region, _generate(graph, fakes))
         except Exception as error:
             raise ExecutorError(
-                f"Inductor can't compile the region: {type(error).__name__}: {error}\n{region.body}",
+                f"Inductor can't compile the region: {type(error).__name__}: {_brief(error)}\n{region.body}",
                 node=region.name, location=region.location,
             ) from error  # fmt: skip
+
+
+def _brief(error: Exception) -> str:
+    r"""Return an error's message without the hundreds of lines that a C++ compiler adds.
+
+    >>> _brief(ValueError("a C++ error\nCommand:\ng++ ..."))
+    'a C++ error'
+    """
+    return str(error).partition("\nCommand:")[0].strip()[:LONGEST_MESSAGE]
 
 
 @functools.cache
@@ -170,12 +184,14 @@ def _checked(region: Operation, run: Generated) -> Callable[..., Any]:
     inputs = scratch_like(region.body.inputs)
     storages = {storage_key(tensor) for tensor in inputs}
     made = [value for value in region.results[: len(region.body.outputs)] if value]
+    results = run(list(inputs))
+    strides = _eager_strides(region, inputs, made)
     permuted = False
-    for value, result in zip(made, run(list(inputs)), strict=True):
-        tensor = as_captured(result, value)
+    for value, stride, result in zip(made, strides, results, strict=True):
+        tensor = as_eager(result, value, stride)
         permuted |= tensor is not result
-        if tensor.stride() != value.stride:
-            raise ExecutorError(f"%{value.name} has stride {tensor.stride()}: expected {value.stride}")
+        if tensor.stride() != stride:
+            raise ExecutorError(f"%{value.name} has stride {tensor.stride()}: expected {stride}")
         if storage_key(tensor) in storages:
             raise ExecutorError(f"%{value.name} shares memory with another: expected a tensor of its own")
         storages.add(storage_key(tensor))
@@ -186,6 +202,14 @@ def _checked(region: Operation, run: Generated) -> Callable[..., Any]:
         results = run(list(tensors))
         for i in written:
             increment(tensors[i])
-        return [as_captured(*pair) for pair in zip(results, made, strict=True)] if permuted else results
+        return [as_eager(*each) for each in zip(results, made, strides, strict=True)] if permuted else results
 
     return call
+
+
+def _eager_strides(region: Operation, inputs: Sequence[torch.Tensor], made: Sequence[Value]) -> list[tuple[int, ...]]:
+    """Return the strides of what a region makes; those of dimensions of one element only kernels know."""
+    if any(1 in value.shape and len(value.shape) > 1 for value in made):
+        with contextlib.suppress(Exception):  # what an operation thinks of these values does not matter
+            return [tensor.stride() for tensor in eager.compile_region(region)(*inputs)]
+    return [value.stride for value in made]
