@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from graphalias.effects import Operand
+from graphalias.errors import CaptureError
 from graphalias.torch_private import map_tensors, storage_key
 from graphalias.tracing.arguments import flatten_results
 from graphalias.tracing.scratch import call_key, run_on_scratch
@@ -21,6 +22,11 @@ from graphalias.tracing.scratch import call_key, run_on_scratch
 Strides = list[tuple[tuple[int, ...], tuple[int, ...]] | None]
 
 _answers: dict[Any, Strides] = {}
+
+#: What copies its first operand together with what lies before it, which neither schemas nor tags tell.
+_KEEP_OFFSETS = frozenset(
+    {"aten::select_scatter", "aten::slice_scatter", "aten::diagonal_scatter", "aten::as_strided_scatter"}
+)
 
 
 def kernel_strides(
@@ -59,6 +65,21 @@ def with_strides(result: Any, strides: Strides, operands: Sequence[Operand]) -> 
         elif leaf.shape == shape and storage_key(leaf) not in storages:
             changed[id(leaf)] = torch.empty_strided(leaf.shape, stride, dtype=leaf.dtype, device=leaf.device)
     return map_tensors(lambda leaf: changed.get(id(leaf), leaf), result) if changed else result
+
+
+def refuse_kept_offset(operator: Any, operands: Sequence[Operand]) -> None:
+    """Refuse a ``select_scatter`` and the like of a tensor with a storage offset.
+
+    Raises
+    ------
+    CaptureError
+        Its kernel makes a result that lies at the same offset in memory of its own: fakes say otherwise.
+    """
+    if operator._schema.name in _KEEP_OFFSETS and operands[0].tensor.storage_offset():
+        raise CaptureError(
+            f"can't capture {operator} of a tensor with a storage offset: its result has one, too, which fakes don't",
+            hint="clone the tensor before, or write into a clone of it in place",
+        )
 
 
 def _is_unsure(operator: Any, operands: Sequence[Operand]) -> bool:

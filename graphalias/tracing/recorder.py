@@ -26,7 +26,7 @@ from graphalias.torch_private import (
 from graphalias.tracing.arguments import Arguments, call_without_generators, flatten_results
 from graphalias.tracing.constants import Constants
 from graphalias.tracing.handles import Handles
-from graphalias.tracing.layout import kernel_strides, with_strides
+from graphalias.tracing.layout import kernel_strides, refuse_kept_offset, with_strides
 from graphalias.tracing.location import user_location
 from graphalias.tracing.probe import refuse_what_eager_refuses
 from graphalias.tracing.states import States
@@ -127,6 +127,7 @@ class Recorder(TorchDispatchMode):
 
     def _record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         operands = operands_of(func, args, kwargs)
+        refuse_kept_offset(func, operands)
         before = [geometry_of(operand.tensor) for operand in operands]
         shown = (
             tuple(self.arguments.show(argument) for argument in args),
