@@ -138,3 +138,16 @@ def test_scatter_at_an_offset(caplog: pytest.LogCaptureFixture) -> None:
         assert torch.equal(found, expected) and found.storage_offset() == expected.storage_offset()
     assert "storage offset" in caplog.text
     assert graphalias.verify(lambda x: torch.select_scatter(x, x[0] * 2, 0, 1), y).error is None
+
+
+@needs_inductor
+def test_results_are_no_views() -> None:
+    """What a region makes in another order of dimensions is a tensor of its own, as in eager."""
+    x = torch.randn(3, 4).t()
+    program = graphalias.capture(lambda x: (x * 2 + 1.25, x.float().neg().exp()), x)
+    with functional_regions():
+        compiled = graphalias.lower(graphalias.partition(program, "inductor"), "inductor")
+        for made, expected in zip(compiled(x), (x * 2 + 1.25, x.neg().exp()), strict=True):
+            assert not made._is_view() and made.stride() == expected.stride()
+            torch.testing.assert_close(made, expected)
+            made.requires_grad_().detach_()

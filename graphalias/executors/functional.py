@@ -72,22 +72,23 @@ def row_major(tensor: torch.Tensor, value: Value) -> torch.Tensor:
     return tensor.permute(order).clone(memory_format=torch.contiguous_format)
 
 
-def as_eager(tensor: torch.Tensor, value: Value, stride: tuple[int, ...]) -> torch.Tensor:
-    """Return a result of `row_major` with the strides eager gives; as it comes, permuted, where those are not dense.
+def is_as_eager(tensor: torch.Tensor, value: Value, stride: tuple[int, ...]) -> bool:
+    """Whether a result of `row_major` is, with its dimensions back in their places, of the strides eager gives.
+
+    Then ``as_strided_`` puts them back: what a region makes is a tensor of its own, and no view.
 
     >>> from graphalias import Storage
     >>> value = Value("x", "f32", (1, 2, 3), Storage("s"), "o", stride=(2, 1, 2))
-    >>> as_eager(row_major(torch.zeros(1, 2, 3), value), value, (2, 1, 2)).stride()
-    (2, 1, 2)
+    >>> is_as_eager(row_major(torch.zeros(1, 2, 3), value), value, (2, 1, 2))
+    True
     """
-    if tensor.stride() == stride:
-        return tensor
+    if tensor.stride() == stride and tuple(tensor.shape) == value.shape:
+        return True
     order = dims_by_stride(value)
-    tensor = tensor.permute([order.index(dim) for dim in range(len(order))])
-    steps = zip(value.shape, tensor.stride(), stride, strict=True)
+    moved = tensor.permute([order.index(dim) for dim in range(len(order))])
+    steps = zip(value.shape, moved.stride(), stride, strict=True)
     # the stride of a dimension with one element says nothing, but can be seen
-    is_dense = tensor.numel() <= 1 or all(size == 1 or step == eager for size, step, eager in steps)
-    return tensor.as_strided(value.shape, stride) if is_dense else tensor
+    return tensor.numel() <= 1 or all(size == 1 or step == eager for size, step, eager in steps)
 
 
 def empty_like_value(value: Value) -> torch.Tensor:

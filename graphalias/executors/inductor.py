@@ -19,7 +19,7 @@ from torch.fx import GraphModule, Node
 
 from graphalias.errors import ExecutorError
 from graphalias.executors import eager
-from graphalias.executors.functional import as_eager, functional_form, scratch_like
+from graphalias.executors.functional import functional_form, is_as_eager, scratch_like
 from graphalias.graph import INPUT, OUTPUT, Operation, Program, Value
 from graphalias.torch_private import no_modes, storage_key
 
@@ -186,12 +186,12 @@ def _checked(region: Operation, run: Generated) -> Callable[..., Any]:
     made = [value for value in region.results[: len(region.body.outputs)] if value]
     results = run(list(inputs))
     strides = _eager_strides(region, inputs, made)
-    permuted = False
-    for value, stride, result in zip(made, strides, results, strict=True):
-        tensor = as_eager(result, value, stride)
-        permuted |= tensor is not result
-        if tensor.stride() != stride:
-            raise ExecutorError(f"%{value.name} has stride {tensor.stride()}: expected {stride}")
+    moved: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
+    for i, (value, stride, tensor) in enumerate(zip(made, strides, results, strict=True)):
+        if not is_as_eager(tensor, value, stride):
+            raise ExecutorError(f"%{value.name} has stride {tensor.stride()}: expected {stride}, or the same permuted")
+        if tensor.stride() != stride or tuple(tensor.shape) != value.shape:
+            moved.append((i, value.shape, stride))
         if storage_key(tensor) in storages:
             raise ExecutorError(f"%{value.name} shares memory with another: expected a tensor of its own")
         storages.add(storage_key(tensor))
@@ -202,7 +202,9 @@ def _checked(region: Operation, run: Generated) -> Callable[..., Any]:
         results = run(list(tensors))
         for i in written:
             increment(tensors[i])
-        return [as_eager(*each) for each in zip(results, made, strides, strict=True)] if permuted else results
+        for i, shape, stride in moved:  # in place: what is made is no view
+            results[i].as_strided_(shape, stride)
+        return results
 
     return call
 
