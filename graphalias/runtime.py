@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
 import sys
 import threading
 from collections import Counter
@@ -14,22 +13,14 @@ from typing import Any, NamedTuple, overload
 
 import torch
 
-from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
-from graphalias.dead import eliminate_dead_operations
-from graphalias.errors import CaptureError, ExecutorError
+from graphalias.entries import Entry, prepared, text_of, watch_of
+from graphalias.errors import CaptureError
 from graphalias.executors import get_executor
-from graphalias.executors.eager import values_only
 from graphalias.fastpath import MISS, FastCall, fast_call
-from graphalias.folding import fold_views
-from graphalias.graph import Program
-from graphalias.keys import call_key, module_of, requires_grad
-from graphalias.lower import Compiled, lower
-from graphalias.partition import partition
-from graphalias.signature import is_plain
+from graphalias.keys import call_key, requires_grad
+from graphalias.lower import lower
 from graphalias.switch import is_disabled
-from graphalias.torch_private import flatten, module_dicts
-from graphalias.tracing.watch import Watch
 
 logger = logging.getLogger("graphalias")
 
@@ -41,10 +32,6 @@ class CacheInfo(NamedTuple):
     misses: int
     maxsize: int
     currsize: int
-
-
-#: In a program's text.
-_STORAGES = re.compile(r" @s\d+ obj\d+")
 
 
 @overload
@@ -106,64 +93,6 @@ def jit(fn: Any = None, *, executor: str = "auto", strict: bool = False, cache_l
     if fn is None:
         return functools.partial(jit, executor=executor, strict=strict, cache_limit=cache_limit)
     return Jitted(fn, executor, strict, cache_limit)
-
-
-@dataclass(frozen=True, eq=False)
-class Entry:
-    """One way to answer a kind of call: a program, or the original function (``compiled`` is None).
-
-    ``watch`` is the Python state the program was made from, ``text`` the program as captured but for who shares memory,
-    which its signature tells, and ``identities`` the ways in which arguments were the same tensor object in calls that
-    gave this program: Python code may ask.
-    """
-
-    compiled: Compiled | None = None
-    is_under_autocast: bool = False
-    watch: Watch | None = None
-    text: str = ""
-    identities: set[tuple[int, ...]] = field(default_factory=set)
-
-    def fits(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], identities: tuple[int, ...] | None = None
-    ) -> dict[str, Any] | str:
-        """Return the tensor of each input, or why the arguments do not fit."""
-        if self.compiled is None:
-            return {}
-        changed = self.watch.change() if self.watch is not None else None
-        if changed is not None:
-            return f"{changed} changed"
-        if identities is not None and identities not in self.identities:
-            return "which arguments are the same tensor changed"
-        try:
-            return self.compiled.program.signature.bind(args, kwargs)
-        except ExecutorError as error:
-            return str(error)
-
-    def run(self, tensors: Mapping[str, Any]) -> Any:
-        """Run the program."""
-        compiled = self.compiled
-        assert compiled is not None
-        arguments = [tensors[name] for name in compiled.inputs]
-        try:
-            if self.is_under_autocast:
-                with values_only():
-                    leaves = compiled.flat(*arguments)
-            else:
-                leaves = compiled.flat(*arguments)
-        except Exception as error:
-            raise compiled.explained(error) from error
-        return compiled.program.signature.rebuild(leaves)
-
-
-def _counted_alike(program: Program) -> set[str]:
-    """Return the storages on which the program counts offsets as the tensors do: those that are one allocation."""
-    storages = {value.storage.name for op in program.operations for value in op.results if value}
-    for value in (*program.inputs, *program.constants):
-        tensor = program.signature.inputs.get(value.name) or program.signature.constants.get(value.name)
-        offset = tensor.storage_offset() if isinstance(tensor, torch.Tensor) else tensor and tensor.offset
-        if offset != value.offset:
-            storages.discard(value.storage.name)
-    return storages
 
 
 @dataclass(slots=True)
@@ -309,7 +238,7 @@ class Jitted:
         self, args: Sequence[Any], kwargs: Mapping[str, Any], identities: tuple[int, ...], known: Sequence[Entry]
     ) -> Entry:
         """Return an entry for this call: a known one, if the same tensor passed twice makes no other program."""
-        watch = Watch(_watched(self._fn, args, kwargs), _read_anew(self._fn))
+        watch = watch_of(self._fn, args, kwargs)
         try:
             program = capture(self._fn, *args, **kwargs)
         except CaptureError as error:
@@ -323,15 +252,14 @@ class Jitted:
                 "autograd", "a result requires grad: the original function is called, so that gradients are right"
             )
             return Entry()
-        text = _STORAGES.sub("", str(program))
+        text = text_of(program)
         for entry in known:
             if entry.text == text and not isinstance(entry.fits(args, kwargs), str):
                 entry.identities.add(identities)
                 return entry
-        program = eliminate_dead_operations(insert_update_aliases(program))
-        program = fold_views(partition(program, self._executor), _counted_alike(program))
         is_under_autocast = any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
-        return Entry(lower(program, self._executor, strict=self._strict), is_under_autocast, watch, text, {identities})
+        compiled = lower(prepared(program, self._executor), self._executor, strict=self._strict)
+        return Entry(compiled, is_under_autocast, watch, text, {identities})
 
     def _changing(self, key: Any) -> str:
         """Return which part of the key differs from most of the programs kept."""
@@ -343,16 +271,3 @@ class Jitted:
         if subject not in self._said:
             self._said.add(subject)
             logger.warning("%s: %s", self._label, message)
-
-
-def _watched(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the function and the arguments that may hold Python state: tensors may be others in the next call."""
-    leaves = [leaf for _, leaf in flatten((tuple(args), dict(kwargs)))[0]]
-    return [("", fn), *(("", leaf) for leaf in leaves if not isinstance(leaf, torch.Tensor) and not is_plain(leaf))]
-
-
-def _read_anew(fn: Callable[..., Any]) -> set[int]:
-    """Return the ids of the dicts that hold a module's parameters and buffers: each call takes what is there."""
-    module = module_of(fn)
-    children = () if module is None else module.modules()
-    return {id(held) for child in children for held in module_dicts(child)}
