@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 import keyword
 import linecache
-import logging
 import re
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,9 +13,7 @@ import torch
 from torch.autograd.graph import increment_version
 
 from graphalias.calls import method_of
-from graphalias.canonical import canonical_text
-from graphalias.errors import ExecutorError
-from graphalias.executors import Executor, eager, get_executor
+from graphalias.executors import Executor, get_executor
 from graphalias.executors.eager import (
     bind_inputs,
     callable_of,
@@ -26,15 +22,12 @@ from graphalias.executors.eager import (
     returned_by,
     values_only,
 )
+from graphalias.executors.once import compiled_region
 from graphalias.graph import REGION, UPDATE_ALIASES, Operation, Program, Symbol, Value
 from graphalias.symbols import torch_object
 
 _FILES = itertools.count()
 
-logger = logging.getLogger("graphalias")
-_lock = threading.Lock()
-_compiled: dict[Any, Callable[..., Any]] = {}
-_failed: dict[Any, ExecutorError] = {}
 
 TENSOR, FLAT, NESTED = "tensor", "flat", "nested"
 
@@ -143,27 +136,6 @@ class Compiled:
 
     def __del__(self) -> None:
         linecache.cache.pop(getattr(self, "_file", ""), None)
-
-
-def compiled_region(region: Operation, executor: Executor, strict: bool = False) -> Callable[..., Any]:
-    """Return a region as a function; regions that differ in names only are compiled once.
-
-    Where the executor can't, its operations run one by one, and a warning says so.
-    """
-    key = (id(executor), canonical_text(region.body), region.writes)
-    with _lock:
-        if key not in _compiled and key not in _failed:
-            try:
-                _compiled[key] = executor.compile_region(region)
-            except ExecutorError as error:
-                _failed[key] = error
-                if not strict:
-                    logger.warning("%s; its operations run one by one", error)
-        if key in _compiled:
-            return _compiled[key]
-    if strict:
-        raise _failed[key]
-    return eager.compile_region(region)
 
 
 class _Writer:

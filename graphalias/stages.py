@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, Operation, Program, Value
 from graphalias.ledger import Ledger, Use
 from graphalias.overlap import Footprint
+from graphalias.values import may_repeat
 
 #: Operations of one region at most: the compile time of code generators grows faster than their number.
 SIZE_CAP = 64
@@ -119,7 +120,7 @@ class Stages:
             if operation.target == AS_STRIDED:  # within a region there are values, not memory of known strides
                 return "it addresses memory"
             return None if self._is_local(operation.operands[0]) else "a view of memory from outside is made outside"
-        if any(_may_repeat(value) for value in operation.written):
+        if any(may_repeat(value.shape, value.stride) for value in operation.written):
             return "it writes through a handle whose elements may overlap"
         if self._overlaps_itself(operation):
             return "its own operands overlap"
@@ -236,13 +237,3 @@ def is_view(operation: Operation) -> bool:
         and not operation.effects
         and all(r is None or r.storage is operation.operands[0].storage for r in operation.results)
     )
-
-
-def _may_repeat(value: Value) -> bool:
-    """Whether two elements may be at one place: a dimension steps less than what the smaller steps span."""
-    span = 1
-    for step, size in sorted(zip(value.stride, value.shape, strict=True)):
-        if size > 1 and step < span:
-            return True
-        span += (size - 1) * step
-    return False

@@ -83,6 +83,20 @@ def contiguous_stride(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(stride))
 
 
+def may_repeat(shape: Sequence[int], stride: Sequence[int]) -> bool:
+    """Return whether two elements may be at one place: a dimension steps less than what the smaller steps span.
+
+    >>> may_repeat((2, 3), (3, 1)), may_repeat((2, 3), (0, 1)), may_repeat((3, 4), (3, 1))
+    (False, True, True)
+    """
+    span = 1
+    for step, size in sorted(zip(stride, shape, strict=True)):
+        if size > 1 and step < span:
+            return True
+        span += (size - 1) * step
+    return False
+
+
 @dataclass(frozen=True, eq=False)
 class Value:
     """A name for a tensor handle: it names memory, not contents.

@@ -25,15 +25,13 @@ import graphalias
 from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
 from graphalias.dead import eliminate_dead_operations
-from graphalias.executors import inductor
+from graphalias.executors import inductor, once
 from graphalias.folding import fold_views
 from graphalias.graph import Program
 from graphalias.hazards import find_hazards
 from graphalias.oracle import Scene, Seen, differences
 from graphalias.orders import topological_orders
 from graphalias.partition import partition
-
-lowering = sys.modules["graphalias.lower"]  # the module: the package has a function of that name
 
 EXECUTORS = ("functional", "inductor", "eager")
 
@@ -239,7 +237,7 @@ def functional_regions() -> Iterator[None]:
     def generate(graph: Any, fakes: Any) -> Callable[..., Any]:
         return lambda tensors: graph(*tensors)
 
-    with mock.patch.object(inductor, "_generate", generate), mock.patch.dict(lowering.__dict__, _compiled={}):
+    with mock.patch.object(inductor, "_generate", generate), mock.patch.dict(once._compiled, clear=True):
         yield
 
 

@@ -10,6 +10,7 @@ import torch
 from graphalias.effects import Operand
 from graphalias.memory import extent_bytes, geometry_of
 from graphalias.torch_private import kept_generators, map_tensors, neg_view, real_operations, storage_key
+from graphalias.values import may_repeat
 
 
 def run_on_scratch(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], fill: int) -> Any:
@@ -35,13 +36,8 @@ def call_key(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], oper
 
 
 def overlaps_itself(tensor: torch.Tensor) -> bool:
-    """Whether two elements may be at one place: a dimension steps less than what the smaller steps span."""
-    span = 1
-    for step, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size > 1 and step < span:
-            return True
-        span += (size - 1) * step
-    return False
+    """Whether two elements may be at one place."""
+    return may_repeat(tensor.shape, tensor.stride())
 
 
 def byte_range(tensor: torch.Tensor) -> tuple[int, int]:
