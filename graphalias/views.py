@@ -168,19 +168,28 @@ def find_view_groups(program: Program) -> tuple[ViewGroup, ...]:
     group0 ['x', 'row', 'add__1'] True
     group1 ['exp_1'] False
     """
-    handles = [value for op in program.operations for value in op.results if value and not value.is_state]
-    written = {op.operands[i].storage.name for op in program.operations for i in op.writes}
-    reshaped = {op.operands[i].storage.name for op in program.operations for i in op.reshapes}
-    home = _joined_storages(handles)
+    operations = program.operations
+    handles = [value for op in operations for value in op.results if value and value.dtype != "state"]
+    written = {op.operands[i].storage.name for op in operations if op.writes for i in op.writes}
+    reshaped = {op.operands[i].storage.name for op in operations if op.reshapes for i in op.reshapes}
+    home = _joined_storages(handles) if reshaped else {}  # objects move by changes of geometry only
     members: dict[str, list[Value]] = {}
     for value in handles:
-        members.setdefault(home.get(value.storage.name, value.storage.name), []).append(value)
-    groups = []
-    for i, values in enumerate(members.values()):
-        storages = {value.storage.name: value.storage for value in values}
-        is_written, is_reshaped = (not storages.keys().isdisjoint(names) for names in (written, reshaped))
-        groups.append(ViewGroup(f"group{i}", tuple(values), tuple(storages.values()), is_written, is_reshaped))
-    return tuple(groups)
+        name = value.storage.name
+        members.setdefault(home.get(name, name), []).append(value)
+    return tuple(
+        ViewGroup(f"group{i}", tuple(values), *_of_storages(values, written, reshaped))
+        for i, values in enumerate(members.values())
+    )
+
+
+def _of_storages(values: list[Value], written: set[str], reshaped: set[str]) -> tuple[tuple[Storage, ...], bool, bool]:
+    """Return the storages of a group's handles, and whether one is written or an object on it reshaped."""
+    first = values[0].storage
+    if len(values) == 1:
+        return (first,), first.name in written, first.name in reshaped
+    storages = {value.storage.name: value.storage for value in values}
+    return tuple(storages.values()), not written.isdisjoint(storages), not reshaped.isdisjoint(storages)
 
 
 def _joined_storages(handles: Iterable[Value]) -> dict[str, str]:
