@@ -221,20 +221,23 @@ def _memory_guard(memory: _Memory) -> Callable[[tuple[torch.Tensor, ...]], bool]
     offset_of, address_of = torch.Tensor.storage_offset, torch.Tensor.data_ptr
     dict_of = operator.attrgetter("__dict__")
     is_pure = not any(memory.is_written)
-    apart: list[int] = []  # addresses that were found to be apart: most calls bring the same ones
+    apart: list[int] = []  # different addresses that were found to be apart: most calls bring the same ones
 
     def check(found: tuple[torch.Tensor, ...]) -> bool:
         nonlocal apart
-        if [*map(offset_of, found)] != memory.offsets or len({*map(id, found)}) != len(found):
+        if [*map(offset_of, found)] != memory.offsets:
             return False
         if any(map(dict_of, found)) and any(map(attributes_of, found)):
             return False
         addresses = [*map(address_of, found)]
-        if is_pure or addresses == apart:
+        if addresses == apart:
             return True
-        if not _is_apart(addresses, memory.spans, memory.is_written):
+        if len({*map(id, found)}) != len(found):
             return False
-        apart = addresses
+        if not is_pure and not _is_apart(addresses, memory.spans, memory.is_written):
+            return False
+        if len({*addresses}) == len(addresses):  # then no two of them are one object
+            apart = addresses
         return True
 
     return check
