@@ -19,7 +19,7 @@ needs_inductor = pytest.mark.skipif(not inductor.is_available(), reason="regions
 
 
 @needs_inductor
-@pytest.mark.parametrize("seeds", [range(i, i + 50) for i in range(0, 300, 50)], ids=str)
+@pytest.mark.parametrize("seeds", [range(i, i + 100) for i in range(0, 2000, 100)], ids=str)
 def test_random_programs(seeds: range) -> None:
     """Any order of the partitioned program, the lowered one, with views folded, and jit show what eager shows."""
     with warnings.catch_warnings():
