@@ -135,6 +135,8 @@ def _show(console: Console, example: Example, folder: Path, orders: int) -> Find
     console.print(
         f"after:  [bold green]0 of {report.orders}[/], and the Python function generated from it gives the same as well"
     )
+    compiled = verify(example.fn, *example.args, orders=0, executor="auto")
+    console.print(f"in regions, by executor {compiled.executor}: the same, to the tolerance of its dtype")
     path = folder / f"{example.name}.svg"
     draw(before, after, path=path)
     console.print(Text.assemble(("drawn:  ", ""), (str(path), "underline")))

@@ -12,6 +12,7 @@ from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
 from graphalias.dead import eliminate_dead_operations
 from graphalias.errors import VerificationError
+from graphalias.executors import get_executor, name_of
 from graphalias.executors.eager import bind_inputs
 from graphalias.graph import Program
 from graphalias.hazards import find_hazards
@@ -99,6 +100,7 @@ def verify(fn: Callable[..., Any], *args: Any, orders: int = 20, executor: str =
     ...
     graphalias.errors.VerificationError: <lambda>: a topological order differs from eager PyTorch ...
     """
+    executor = name_of(get_executor(executor))  # what auto stands for
     if isinstance(fn, Program):
         captured = program = lowered = fn
         reference: Run = lambda: fn.run(*args, **kwargs)  # noqa: E731  # beside the other one

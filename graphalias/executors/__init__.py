@@ -29,11 +29,6 @@ class Executor(Protocol):
         """Return a function of the region's input tensors that writes what it writes and returns what it makes."""
 
 
-def names() -> tuple[str, ...]:
-    """Return the executors there are, the best first."""
-    return ("inductor", "eager")
-
-
 def get_executor(name: str) -> Executor:
     """Return the executor of a name; ``auto`` is the best one that works here.
 
@@ -52,3 +47,12 @@ def get_executor(name: str) -> Executor:
     if not executors[name].is_available():
         raise ExecutorError(f"executor {name!r} does not work here", hint="use auto or eager")
     return executors[name]
+
+
+def name_of(executor: Executor) -> str:
+    """Return an executor's name: that of its module.
+
+    >>> name_of(get_executor("eager"))
+    'eager'
+    """
+    return str(getattr(executor, "__name__", executor)).rpartition(".")[2]
