@@ -19,7 +19,8 @@ from graphalias.keys import module_of
 from graphalias.lower import Compiled
 from graphalias.partition import partition
 from graphalias.signature import is_plain
-from graphalias.torch_private import flatten, module_dicts
+from graphalias.torch_guards import module_dicts
+from graphalias.torch_private import flatten
 from graphalias.tracing.watch import Watch
 
 #: In a program's text.

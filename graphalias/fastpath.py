@@ -16,7 +16,7 @@ from graphalias.guards import Sharing
 from graphalias.keys import attributes_of
 from graphalias.lower import Compiled
 from graphalias.switch import is_switched_off
-from graphalias.torch_private import (
+from graphalias.torch_guards import (
     MODE_COUNTS,
     children_of,
     is_leaf_spec,

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from graphalias.torch_private import global_hooks
+from graphalias.torch_guards import global_hooks
 from graphalias.tracing.slots import Slot, attributes_slot, cell_slot, names_slot, slot_of
 
 #: Packages whose own functions keep no state that a captured function changes. Objects of their classes are
