@@ -14,8 +14,10 @@ from graphalias.errors import (
     ParseError,
     VerificationError,
 )
+from graphalias.fx import to_fx
 from graphalias.graph import Program
 from graphalias.hazards import Hazard, find_hazards
+from graphalias.interchange import from_dot, from_graphml, from_node_link, to_dot, to_graphml, to_node_link
 from graphalias.lower import Compiled, lower
 from graphalias.operation import After, Operation
 from graphalias.overlap import overlaps
@@ -56,11 +58,18 @@ __all__ = [
     "eliminate_dead_operations",
     "find_hazards",
     "find_view_groups",
+    "from_dot",
+    "from_graphml",
+    "from_node_link",
     "insert_update_aliases",
     "jit",
     "lower",
     "overlaps",
     "parse",
     "partition",
+    "to_dot",
+    "to_fx",
+    "to_graphml",
+    "to_node_link",
     "verify",
 ]

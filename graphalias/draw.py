@@ -77,14 +77,7 @@ class Drawing:
             file.write(content)
 
     def _render(self, kind: str, options: str = "") -> bytes:
-        try:
-            import pygraphviz
-        except ImportError as error:
-            raise GraphAliasError(
-                f"pygraphviz can't be imported: {error}",
-                hint="pip install 'pygraphviz>=2.0.4', whose wheel carries Graphviz; `.dot` needs neither",
-            ) from error
-        with _graphviz, _without_font_warnings():
+        with graphviz() as pygraphviz, _without_font_warnings():
             return pygraphviz.AGraph(string=self.dot).draw(format=kind, prog="dot", args=options)
 
     def _repr_svg_(self) -> str:
@@ -95,6 +88,26 @@ class Drawing:
 
     def __repr__(self) -> str:
         return f"<Drawing: {len(self.dot)} characters of DOT>"
+
+
+@contextmanager
+def graphviz() -> Iterator[Any]:
+    """Give pygraphviz to one thread at a time.
+
+    Raises
+    ------
+    GraphAliasError
+        If it is not there.
+    """
+    try:
+        import pygraphviz
+    except ImportError as error:
+        raise GraphAliasError(
+            f"pygraphviz can't be imported: {error}",
+            hint="pip install 'pygraphviz>=2.0.4', whose wheel carries Graphviz; `.dot` needs neither",
+        ) from error
+    with _graphviz:
+        yield pygraphviz
 
 
 @contextmanager

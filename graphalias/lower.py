@@ -187,7 +187,7 @@ class _Writer:
         names = ["_" if r is None or r.object in self.variables else self._variable(r) for r in results]
         if all(name == "_" for name in names):  # also where there is none
             return call
-        returns = _returns(operation)
+        returns = result_form(operation)
         if returns == TENSOR:
             return f"{names[0]} = {call}"
         if returns == NESTED:
@@ -254,7 +254,7 @@ def _comment(operation: Operation) -> str:
     return f"  # {operation.location.rpartition('/')[2]}" if operation.location else ""
 
 
-def _returns(operation: Operation) -> str:
+def result_form(operation: Operation) -> str:
     """Return how the operator returns its results: alone, in one flat sequence, or in nested ones."""
     if operation.target == REGION:
         return FLAT
