@@ -302,6 +302,13 @@ def _cat(tensors: Sequence[torch.Tensor], dim: int = 0, manual_padding: bool = F
     return functools.reduce(torch.logical_or if tensors[0].dtype == torch.bool else operator.add, tensors)
 
 
+def _stride_order(x: torch.Tensor, stride_order: Sequence[int]) -> torch.Tensor:
+    """Return the elements in another order of dimensions in memory; the outermost has the largest number."""
+    dims = sorted(range(x.dim()), key=lambda dim: -stride_order[dim])
+    made = x.permute(dims).clone(memory_format=torch.contiguous_format)
+    return made.permute([dims.index(dim) for dim in range(x.dim())])
+
+
 def _cumulative(kind: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     return lambda x, dim, **_: kind(x.clone(), dim).to(x.dtype)
 
@@ -357,7 +364,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "full": _full, "iota": _iota, "index_select": _index_select,
     "gather": lambda x, index, dim: x.gather(dim, index), "take_along_axis": lambda x, i, dim: x.gather(dim, i),
     "scatter": lambda x, index, src, dim: x.scatter(dim, index, src), "size": lambda x, dim: x.shape[dim],
-    "cumsum": _cumulative(torch.cumsum), "cumprod": _cumulative(torch.cumprod),
+    "stride_order": _stride_order, "cumsum": _cumulative(torch.cumsum), "cumprod": _cumulative(torch.cumprod),
     "matmul": torch.matmul, "linear": torch.nn.functional.linear,
     "threshold": lambda x, low, value: torch.where(x <= low, *_with_typed_numbers((value, x), x.dtype)),
 }  # fmt: skip

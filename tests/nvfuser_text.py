@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import itertools
 import math
 import re
 from collections.abc import Iterator
@@ -130,6 +131,12 @@ def read_text(text: str, mathematics: str) -> Printed:
     (function,) = ast.parse(text.strip()).body
     for line in function.body:
         _read_line(line, printed, statements)
+    for value, _ in printed.writes:
+        step = printed.producer[value]
+        if (
+            step.op == "stride_order"
+        ):  # a written value takes the layout of its target, and prints as if it were asked to
+            step.op, step.kwargs = "set", {}
     return printed
 
 
@@ -137,7 +144,7 @@ def _statements(mathematics: str) -> dict[str, str]:
     """Return print_math's statement for each number of a name."""
     body = mathematics.partition("%kernel_math {")[2]
     starts = [match.start() for match in re.finditer(r"^(?:T\d+_|[a-z]\d+ = )", body, re.MULTILINE)]
-    pieces = [body[start:end] for start, end in zip(starts, [*starts[1:], None], strict=True)]
+    pieces = [body[start:end] for start, end in itertools.pairwise([*starts, None])]
     found = {}
     for i, piece in enumerate(pieces):  # several results: the statement ends with the last of them
         whole = next((later for later in pieces[i:] if "=" in later), piece)

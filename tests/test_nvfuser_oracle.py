@@ -212,6 +212,20 @@ def test_print_back_is_unfaithful() -> None:
 
     assert [step.op for step in read_definition(made[0]).steps] == ["cast", "cast", "set", "segment_set"]
 
+    @define(randn(6, 4).t())
+    def turned(fd: Any, x: Any) -> None:
+        fd.add_output(fd.ops.set(fd.ops.neg(x)), x)
+
+    assert "fd.ops.stride_order" in repr(turned[0])
+    assert [step.op for step in read_definition(turned[0]).steps] == ["neg", "set"]
+    assert torch.equal(ran(turned)[1][0], -turned[1][0])
+
+
+def test_layouts() -> None:
+    """A layout that is asked for is the result's."""
+    made = result_of(lambda fd, x: fd.ops.stride_order(fd.ops.neg(x), [0, 1]), X)
+    assert made.stride() == (1, 4) and torch.equal(made, -X)
+
 
 def softmax(fd: Any, x: Any) -> Any:
     """Return the softmax of rows."""
