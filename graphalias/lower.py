@@ -22,7 +22,7 @@ from graphalias.executors.eager import (
     returned_by,
     values_only,
 )
-from graphalias.executors.once import compiled_region
+from graphalias.executors.once import LoweredRegion, compiled_region
 from graphalias.graph import REGION, UPDATE_ALIASES, Operation, Program, Symbol, Value
 from graphalias.symbols import torch_object
 
@@ -40,8 +40,8 @@ def lower(program: Program, executor: str = "auto", *, strict: bool = False) -> 
     program : Program
         Any: operations are called in program order, which is always valid.
     executor : str
-        ``"eager"``: one ATen call an operation. ``"auto"`` is the best one present.
-
+        ``"eager"``: one ATen call an operation. ``"inductor"`` and ``"nvfuser"`` fuse the program's regions; the latter
+        needs no GPU here. ``"auto"`` is the best one present.
     strict : bool
         Raise where a region can't be compiled. Otherwise its operations run one by one, and a warning says so.
 
@@ -75,7 +75,7 @@ def lower(program: Program, executor: str = "auto", *, strict: bool = False) -> 
     >>> compiled(torch.ones(2))
     (tensor([2., 2.]),)
     """
-    return Compiled(program, get_executor(executor), strict=strict)
+    return Compiled(program, get_executor(executor, program), strict=strict)
 
 
 class Compiled:
@@ -87,8 +87,8 @@ class Compiled:
         The generated Python function: it takes the input tensors in order and returns the outputs, flat.
     flat : callable
         That function.
-    regions : tuple of Operation
-        The fusion regions it calls.
+    regions : tuple of LoweredRegion
+        The fusion regions it calls: each node, and what the executor made of it.
 
     Examples
     --------
@@ -100,8 +100,9 @@ class Compiled:
 
     def __init__(self, program: Program, executor: Executor, *, strict: bool = False) -> None:
         self.program = program
-        self.regions = tuple(operation for operation in program.operations if operation.target == REGION)
-        writer = _Writer(program, {region.name: compiled_region(region, executor, strict) for region in self.regions})
+        regions = (operation for operation in program.operations if operation.target == REGION)
+        self.regions = tuple(LoweredRegion(region, compiled_region(region, executor, strict)) for region in regions)
+        writer = _Writer(program, {region.name: region.run for region in self.regions})
         self.source = "".join(f"{line}\n" for line in writer.lines())
         self.inputs = tuple(value.name for value in program.inputs if not value.is_state)
         self._operation_at = writer.operation_at

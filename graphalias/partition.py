@@ -9,10 +9,7 @@ import networkx as nx
 from graphalias.canonical import canonical_text
 from graphalias.graph import REGION, UPDATE_ALIASES, WAR, After, Operation, Program, Value
 from graphalias.region import Region
-from graphalias.stages import Stages, assign_stages, is_view
-
-#: Operations of one tile at most. Eight Adam updates compile in 4 s, 32 in 29 s.
-TILE_CAP = 80
+from graphalias.stages import TILE_CAP, Sizes, Stages, assign_stages, is_view
 
 
 def partition(program: Program, executor: str = "auto") -> Program:
@@ -55,14 +52,15 @@ def partition(program: Program, executor: str = "auto") -> Program:
     """
     from graphalias.executors import get_executor
 
-    chosen = get_executor(executor)
-    return partition_program(program, chosen.why_not_fused, chosen.gains_alone)
+    chosen = get_executor(executor, program)
+    return partition_program(program, chosen.why_not_fused, chosen.gains_alone, Sizes.of(chosen))
 
 
 def partition_program(
     program: Program,
     why_not_fused: Callable[[Operation], str | None],
     gains_alone: Callable[[Operation], bool] = lambda operation: False,
+    sizes: Sizes = Sizes(),  # noqa: B008  # it can't be changed
 ) -> Program:
     """Return the program with its fusible operations in regions.
 
@@ -74,6 +72,8 @@ def partition_program(
         Returns why an operation can't be part of a region, None where it can.
     gains_alone : callable
         Returns whether an operation is worth a region of its own.
+    sizes : Sizes
+        How large regions may be.
 
     Returns
     -------
@@ -92,7 +92,7 @@ def partition_program(
     >>> partition_program(program, lambda operation: "not elementwise").notes
     {'mm': 'not elementwise'}
     """
-    stages = assign_stages(program, why_not_fused)
+    stages = assign_stages(program, why_not_fused, sizes)
     members: dict[int, list[Operation]] = {}
     for operation in program.operations:
         region = stages.regions.get(operation.name)
@@ -100,7 +100,7 @@ def partition_program(
             members.setdefault(id(region.root()), []).append(operation)
     useful = [_without_loose_ends(program, operations) for operations in members.values()]
     worthwhile = [ops for ops in useful if _is_worthwhile(ops, gains_alone)]
-    tiled = _tiled(program, stages, worthwhile)
+    tiled = _tiled(program, stages, worthwhile, sizes)
     regions = [Region(program, f"{REGION}_{i}", ops) for i, ops in enumerate(tiled, 1)]
     partitioned = program.replace_operations(_in_order(program, regions))
     partitioned.notes |= _notes(partitioned, stages, regions)
@@ -132,7 +132,7 @@ def _is_worthwhile(operations: list[Operation], gains_alone: Callable[[Operation
     return len(computing) > 1 or any(map(gains_alone, computing))
 
 
-def _tiled(program: Program, stages: Stages, regions: list[list[Operation]]) -> list[list[Operation]]:
+def _tiled(program: Program, stages: Stages, regions: list[list[Operation]], sizes: Sizes) -> list[list[Operation]]:
     """Return the regions, with isomorphic ones of one stage put together, as many as compile fast as one.
 
     Regions of one stage are independent: were there a path between them, they would be one region or of two stages.
@@ -145,20 +145,20 @@ def _tiled(program: Program, stages: Stages, regions: list[list[Operation]]) -> 
     position = {name: i for i, name in enumerate(program.graph)}
     tiles = []
     for group in alike.values():
-        count = tile_size(len(group), len(group[0]))
+        count = tile_size(len(group), len(group[0]), sizes.tile)
         for start in range(0, len(group), count):
             tile = [operation for operations in group[start : start + count] for operation in operations]
             tiles.append(sorted(tile, key=lambda operation: position[operation.name]))
     return sorted(tiles, key=lambda tile: position[tile[-1].name])
 
 
-def tile_size(regions: int, operations: int) -> int:
+def tile_size(regions: int, operations: int, cap: int = TILE_CAP) -> int:
     """Return how many of some isomorphic regions go into one tile: evenly, if that leaves the tiles large.
 
     >>> tile_size(200, 9), tile_size(7, 9), tile_size(3, 100)
     (8, 7, 1)
     """
-    largest = max(1, min(regions, TILE_CAP // operations))
+    largest = max(1, min(regions, cap // operations))
     even = [count for count in range(largest, largest // 2, -1) if regions % count == 0]
     return even[0] if even else largest
 

@@ -100,12 +100,13 @@ def verify(fn: Callable[..., Any], *args: Any, orders: int = 20, executor: str =
     ...
     graphalias.errors.VerificationError: <lambda>: a topological order differs from eager PyTorch ...
     """
-    executor = name_of(get_executor(executor))  # what auto stands for
     if isinstance(fn, Program):
         captured = program = lowered = fn
+        executor = name_of(get_executor(executor, captured))  # what auto stands for
         reference: Run = lambda: fn.run(*args, **kwargs)  # noqa: E731  # beside the other one
     else:
         captured = capture(fn, *args, **kwargs)
+        executor = name_of(get_executor(executor, captured))
         program = insert_update_aliases(captured)
         lowered = partition(eliminate_dead_operations(program), executor)
         reference = lambda: fn(*args, **kwargs)  # noqa: E731

@@ -1,7 +1,7 @@
 """Executors: what they can fuse, and regions as callables.
 
 ``eager`` is always there: one ATen call an operation, the reference. ``inductor`` compiles regions with PyTorch's own
-code generator.
+code generator, ``nvfuser`` with NVIDIA's, on NVIDIA GPUs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, cast
 
 from graphalias.errors import ExecutorError
-from graphalias.graph import Operation
+from graphalias.graph import Operation, Program
 
 
 class Executor(Protocol):
@@ -29,24 +29,41 @@ class Executor(Protocol):
         """Return a function of the region's input tensors that writes what it writes and returns what it makes."""
 
 
-def get_executor(name: str) -> Executor:
-    """Return the executor of a name; ``auto`` is the best one that works here.
+def get_executor(name: str, program: Program | None = None) -> Executor:
+    """Return the executor of a name.
+
+    Parameters
+    ----------
+    name : str
+        ``auto`` is the best one that works here: nvfuser for a program on NVIDIA GPUs, else inductor.
+    program : Program, optional
+        What is to be run.
 
     Raises
     ------
     ExecutorError
         If there is none of that name, or it does not work here.
     """
-    from graphalias.executors import eager, inductor
+    from graphalias.executors import eager, inductor, nvfuser
 
-    executors = {"inductor": cast(Executor, inductor), "eager": cast(Executor, eager)}
+    executors = {
+        "nvfuser": cast(Executor, nvfuser), "inductor": cast(Executor, inductor), "eager": cast(Executor, eager)
+    }  # fmt: skip
     if name == "auto":
-        return next(executor for executor in executors.values() if executor.is_available())
+        usable = [executor for key, executor in executors.items() if key != "nvfuser" or _is_on_gpu(program)]
+        return next(executor for executor in usable if executor.is_available())
     if name not in executors:
         raise ExecutorError(f"no executor {name!r}", hint=f"use one of {', '.join(executors)}, or auto")
+    if name == "nvfuser":
+        nvfuser.load()  # says why it can't
     if not executors[name].is_available():
         raise ExecutorError(f"executor {name!r} does not work here", hint="use auto or eager")
     return executors[name]
+
+
+def _is_on_gpu(program: Program | None) -> bool:
+    values = (value for op in (program.operations if program is not None else ()) for value in op.results if value)
+    return any(value.device.startswith("cuda") for value in values)
 
 
 def name_of(executor: Executor) -> str:

@@ -6,6 +6,7 @@ operand's dtype, its rounding, views written through.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,15 +14,18 @@ import torch
 from torch.fx import GraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from graphalias.executors import eager
 from graphalias.executors.eager import run_operation
-from graphalias.graph import Program, Value
+from graphalias.graph import Operation, Program, Value
 from graphalias.symbols import DTYPES
 from graphalias.torch_private import FakeTensorMode, no_modes, quiet_fakes
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
 
-def functional_form(body: Program, decompositions: Decompositions) -> tuple[GraphModule, list[torch.Tensor]]:
+def functional_form(
+    body: Program, decompositions: Decompositions, *, keeps_views: bool = False
+) -> tuple[GraphModule, list[torch.Tensor]]:
     """Return the graph of a region's body, and the fake tensors it was made with.
 
     Parameters
@@ -30,6 +34,9 @@ def functional_form(body: Program, decompositions: Decompositions) -> tuple[Grap
         Of a region node.
     decompositions : mapping
         From operators to functions.
+    keeps_views : bool
+        Leave views in the graph, and what the region makes in the order of its dimensions. Otherwise views are copies,
+        and results row-major: a code generator may choose the strides of others.
 
     Returns
     -------
@@ -43,11 +50,14 @@ def functional_form(body: Program, decompositions: Decompositions) -> tuple[Grap
         names = {value.name: tensor for value, tensor in zip(body.inputs, tensors, strict=True)}
         for operation in body.operations:
             run_operation(operation, names, body.bindings, is_checked=False)
+        if keeps_views:
+            return tuple(names[value.name] for value in body.outputs)
         return tuple(row_major(names[value.name], value) for value in body.outputs)
 
+    removed = "mutations" if keeps_views else "mutations_and_views"
     with no_modes(), quiet_fakes(), FakeTensorMode(), torch.no_grad():
         fakes = [empty_like_value(value) for value in body.inputs]
-        graph = make_fx(torch.func.functionalize(run, remove="mutations_and_views"), dict(decompositions))(*fakes)
+        graph = make_fx(torch.func.functionalize(run, remove=removed), dict(decompositions))(*fakes)
     return graph, fakes
 
 
@@ -102,3 +112,23 @@ def scratch_like(values: Sequence[Value]) -> list[torch.Tensor]:
     for tensor in tensors:
         tensor.fill_(1)
     return tensors
+
+
+def eager_strides(
+    region: Operation, made: Sequence[Value], inputs: Sequence[torch.Tensor] | None = None
+) -> list[tuple[int, ...]]:
+    """Return the strides of what a region makes; those of dimensions of one element only kernels know.
+
+    Parameters
+    ----------
+    region : Operation
+    made : sequence of Value
+        The results that are new.
+    inputs : sequence of Tensor, optional
+        Like the region's inputs; they may be written.
+    """
+    if any(1 in value.shape and len(value.shape) > 1 for value in made):
+        with contextlib.suppress(Exception):  # what an operation thinks of these values does not matter
+            tensors = scratch_like(region.body.inputs) if inputs is None else inputs
+            return [tensor.stride() for tensor in eager.compile_region(region)(*tensors)]
+    return [value.stride for value in made]
