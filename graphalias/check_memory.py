@@ -174,13 +174,18 @@ def regions_say_what_they_touch(program: Program) -> None:
     """A region reads and writes the operands that its body does, and those that are the same memory."""
     for region in _regions(program):
         operands = dict(zip((value.object for value in region.body.inputs), region.operands, strict=False))
-        entered = {value.storage.name for value in region.body.inputs}
+        entered = dict(operands)  # by object of the body, views included: what it is memory of
         touched: dict[bool, set[Any]] = {False: set(), True: set()}
-        for value, _, is_write in (effect for inner in region.body.operations for effect in inner.effects):
-            if value.object in operands:
-                touched[is_write].add(operands[value.object].geometry)
-            elif value.storage.name in entered:
-                fail(region, "views of memory from outside to be made outside", f"%{value.name} in its body")
+        for inner in region.body.operations:
+            for value, _, is_write in inner.effects:
+                if value.object in entered:
+                    touched[is_write].add(entered[value.object].geometry)
+                if is_write and value.object in entered and value.object not in operands:
+                    fail(region, "views that it writes through to be made outside", f"%{value.name} in its body")
+            for result in filter(None, inner.results if inner.is_compute else ()):
+                base = next((value for value in inner.operands if value.storage is result.storage), None)
+                if base is not None and base.object in entered:
+                    entered.setdefault(result.object, entered[base.object])
         for name, is_write in (("reads", False), ("writes", True)):
             positions = {i for i, operand in enumerate(region.operands) if operand.geometry in touched[is_write]}
             if set(getattr(region, name)) != positions:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from graphalias.absorb import absorb_views
 from graphalias.aliases import insert_update_aliases
 from graphalias.dead import eliminate_dead_operations
 from graphalias.errors import ExecutorError
@@ -80,9 +81,9 @@ def text_of(program: Program) -> str:
 
 
 def prepared(program: Program, executor: str) -> Program:
-    """Return a captured program ordered, without dead operations, in regions, its views folded."""
+    """Return a captured program ordered, without dead operations, in regions, with as few views as will do."""
     ordered = eliminate_dead_operations(insert_update_aliases(program))
-    return fold_views(partition(ordered, executor), _counted_alike(ordered))
+    return fold_views(absorb_views(partition(ordered, executor)), _counted_alike(ordered))
 
 
 def watch_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Watch:

@@ -42,8 +42,8 @@ def fold_views(program: Program, storages: Collection[str] | None = None) -> Pro
     <BLANKLINE>
     """
     uses = Counter(value.name for op in program.operations for value in (*op.operands, *op.states))
-    moving = {op.operands[i].storage.name for op in program.operations for i in op.reshapes}
-    links = {op.name: op for op in program.operations if _is_link(op, moving, storages)}
+    moving = moving_storages(program)
+    links = {op.name: op for op in program.operations if is_plain_view(op, moving) and _is_counted(op, storages)}
     # kernels differ in the strides of dimensions of one element or none: what is returned shows them
     shown = {value.object for value in program.output.operands if min(value.shape, default=2) < 2}
     links = {name: op for name, op in links.items() if shown.isdisjoint(r.object for r in op.results if r)}
@@ -60,15 +60,23 @@ def fold_views(program: Program, storages: Collection[str] | None = None) -> Pro
     return program.replace_operations(operations[::-1])
 
 
-def _is_link(operation: Operation, moving: Collection[str], storages: Collection[str] | None) -> bool:
+def moving_storages(program: Program) -> set[str]:
+    """Return the storages of tensors whose geometry changes."""
+    return {op.operands[i].storage.name for op in program.operations for i in op.reshapes}
+
+
+def is_plain_view(operation: Operation, moving: Collection[str]) -> bool:
+    """Whether an operation makes one view of one tensor, of the same dtype, on a storage not among ``moving``."""
     if not is_view(operation) or len(operation.results) != 1 or len(operation.operands) != 1:
         return False
     operand, result = operation.operands[0], operation.results[0]
     assert result is not None
     is_plain = not (operand.conj or operand.neg or result.conj or result.neg) and operand.dtype == result.dtype
-    is_named = result.name == operation.name
-    is_known = storages is None or result.storage.name in storages
-    return is_plain and is_named and is_known and result.storage.name not in moving
+    return is_plain and result.name == operation.name and result.storage.name not in moving
+
+
+def _is_counted(operation: Operation, storages: Collection[str] | None) -> bool:
+    return storages is None or operation.operands[0].storage.name in storages
 
 
 def _root(operation: Operation, links: dict[str, Operation], uses: Counter[str]) -> tuple[Value, set[str]]:

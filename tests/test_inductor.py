@@ -166,14 +166,14 @@ def test_isomorphic_regions_compile_once(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_one_row_product_is_a_region() -> None:
-    """The product of one row with a large matrix, as in decoding, is a region of its own; a small one is ATen's."""
+    """A query times cached keys is a region of its own; where its sums are long or strided the product is ATen's."""
 
     def decode(cache: torch.Tensor, k: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
         cache[:, :, 1:2] = k
-        return q @ cache.transpose(-1, -2)
+        return q @ (cache if q.shape[-1] == 16 else cache.transpose(-1, -2))
 
-    for length, expected in ((16, 0), (16_384, 1)):
-        args = torch.randn(1, 2, length, 64), torch.randn(1, 2, 1, 64), torch.randn(1, 2, 1, 64)
+    for length, width, query, expected in ((16, 64, 64, 1), (1024, 64, 64, 1), (16, 256, 256, 0), (16, 64, 16, 0)):
+        args = torch.randn(1, 2, length, width), torch.randn(1, 2, 1, width), torch.randn(1, 2, 1, query)
         assert sum(op.target == REGION for op in partitioned(decode, *args).operations) == expected
         verify(decode, *args, orders=2, executor="inductor")
 
@@ -229,3 +229,11 @@ def test_what_stays_outside(operation: str, reason: str) -> None:
     output(%y)
     """)
     assert reason in inductor.why_not_fused(program.operation("y"))
+
+
+def test_statistics_are_a_region_of_their_own() -> None:
+    """ATen takes twice as long for a layer norm and far longer for a variance: each is worth a region, a sum is not."""
+    x = torch.randn(8, 16)
+    for fn, expected in ((lambda x: torch.nn.functional.layer_norm(x, (16,)), 1), (torch.var, 1), (torch.sum, 0)):
+        assert sum(op.target == REGION for op in partitioned(fn, x).operations) == expected
+        verify(fn, x, orders=2, executor="inductor")

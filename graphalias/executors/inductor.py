@@ -89,17 +89,28 @@ _reasons: dict[Any, str | None] = {}
 
 _PRODUCTS = frozenset({"aten.mm.default", "aten.bmm.default"})
 
-#: From how many bytes on a product of one row is faster as a multiply and sum: ATen's takes 1.5 times as long then,
-#: and a third of the time for small ones.
-ONE_ROW_BYTES = 1 << 22
+#: Up to how many numbers in a row the generated multiply and sum of a batched one-row product beats ATen's kernel.
+LONGEST_SUM = 192
+
+#: Operations that ATen's kernels take longer for than one generated loop, and up to how many bytes of results or
+#: operands: half again to twice as long, statistics in some shapes a hundred times. Measured by tools/bench_alone.py.
+_SLOWER_IN_ATEN = {
+    "aten.gelu.default": 1 << 18, "aten.native_layer_norm.default": 1 << 40, "aten.std.correction": 1 << 40,
+    "aten.var.correction": 1 << 40, "aten.var_mean.correction": 1 << 40,
+}  # fmt: skip
 
 
 def gains_alone(operation: Operation) -> bool:
-    """Whether an operation is worth a region of its own: a product of one row with a large matrix."""
-    if operation.target not in _PRODUCTS:
-        return False
-    rows = operation.operands[0].shape[-2]
-    return rows == 1 and sum(value.size_bytes for value in operation.operands) >= ONE_ROW_BYTES
+    """Whether an operation is worth a region of its own.
+
+    Batched products of one row are, such as a query with cached keys: where the numbers that are summed lie in a row
+    and are few, a multiply and sum takes half to nine tenths of the time of ATen's kernel, whatever the size, and
+    elsewhere up to three times as long.
+    """
+    if operation.target == "aten.bmm.default":
+        row, matrix = operation.operands[0], operation.operands[-1]
+        return row.shape[-2] == 1 and matrix.stride[-2] == 1 and 1 < matrix.shape[-2] <= LONGEST_SUM
+    return operation.operands != () and operation.operands[0].size_bytes <= _SLOWER_IN_ATEN.get(operation.target, -1)
 
 
 def _ask_functional_form(operation: Operation) -> str | None:
