@@ -81,6 +81,9 @@ def form_of(body: Program) -> Form:
             # the writes at the end are of values; one in the middle is read by what follows it
             value = _fitted(graph, node, value if node in at_the_end else last.get(value, value), target)
             last[target] = value
+            for user in list(node.users):
+                if user.target is node.target and user.args[0] is node:
+                    user.update_arg(0, target)  # the same input written again
             node.replace_all_uses_with(value)
             graph.erase_node(node)
         elif node.op == "call_function":
