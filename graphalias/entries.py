@@ -13,6 +13,7 @@ from graphalias.absorb import absorb_views
 from graphalias.aliases import insert_update_aliases
 from graphalias.dead import eliminate_dead_operations
 from graphalias.errors import ExecutorError
+from graphalias.executors import get_executor
 from graphalias.executors.eager import values_only
 from graphalias.folding import fold_views
 from graphalias.graph import Program
@@ -83,7 +84,10 @@ def text_of(program: Program) -> str:
 def prepared(program: Program, executor: str) -> Program:
     """Return a captured program ordered, without dead operations, in regions, with as few views as will do."""
     ordered = eliminate_dead_operations(insert_update_aliases(program))
-    return fold_views(absorb_views(partition(ordered, executor)), _counted_alike(ordered))
+    partitioned = partition(ordered, executor)
+    if getattr(get_executor(executor, ordered), "TAKES_VIEWS", True):
+        partitioned = absorb_views(partitioned)
+    return fold_views(partitioned, _counted_alike(ordered))
 
 
 def watch_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Watch:

@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from graphalias.executors import eager
 from graphalias.executors.eager import run_operation
-from graphalias.graph import Operation, Program, Value
+from graphalias.graph import INPUT, OUTPUT, Operation, Program, Value
 from graphalias.symbols import DTYPES
 from graphalias.torch_private import FakeTensorMode, no_modes, quiet_fakes
 
@@ -59,6 +59,15 @@ def functional_form(
         fakes = [empty_like_value(value) for value in body.inputs]
         graph = make_fx(torch.func.functionalize(run, remove=removed), dict(decompositions))(*fakes)
     return graph, fakes
+
+
+def alone(operation: Operation) -> Program:
+    """Return the program that is one operation."""
+    operands = {value.name: value for value in operation.operands}
+    inputs = [Operation(value.name, INPUT, results=(value,)) for value in operands.values()]
+    storages = {value.storage.name for value in operands.values()}
+    made = tuple(result for result in operation.results if result and result.storage.name not in storages)
+    return Program([*inputs, operation.replace(after=()), Operation(OUTPUT, OUTPUT, made)])
 
 
 def dims_by_stride(value: Value) -> list[int]:

@@ -5,7 +5,6 @@ This is the only module that touches the generator's private interface.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import logging
@@ -18,9 +17,8 @@ import torch
 from torch.fx import GraphModule, Node
 
 from graphalias.errors import ExecutorError
-from graphalias.executors import eager
-from graphalias.executors.functional import functional_form, is_as_eager, scratch_like
-from graphalias.graph import INPUT, OUTPUT, Operation, Program, Value
+from graphalias.executors.functional import alone, eager_strides, functional_form, is_as_eager, scratch_like
+from graphalias.graph import Operation, Value
 from graphalias.torch_private import no_modes, storage_key
 
 logger = logging.getLogger("graphalias")
@@ -133,15 +131,6 @@ def _is_elementary(node: Node) -> bool:
     return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
-def alone(operation: Operation) -> Program:
-    """Return the program that is one operation."""
-    operands = {value.name: value for value in operation.operands}
-    inputs = [Operation(value.name, INPUT, results=(value,)) for value in operands.values()]
-    storages = {value.storage.name for value in operands.values()}
-    made = tuple(result for result in operation.results if result and result.storage.name not in storages)
-    return Program([*inputs, operation.replace(after=()), Operation(OUTPUT, OUTPUT, made)])
-
-
 def compile_region(region: Operation) -> Callable[..., Sequence[torch.Tensor]]:
     """Return a function of the region's input tensors that returns what it makes, and writes what it writes.
 
@@ -196,7 +185,7 @@ def _checked(region: Operation, run: Generated) -> Callable[..., Any]:
     storages = {storage_key(tensor) for tensor in inputs}
     made = [value for value in region.results[: len(region.body.outputs)] if value]
     results = run(list(inputs))
-    strides = _eager_strides(region, inputs, made)
+    strides = eager_strides(region, made, inputs)
     moved: list[tuple[int, tuple[int, ...], tuple[int, ...]]] = []
     for i, (value, stride, tensor) in enumerate(zip(made, strides, results, strict=True)):
         if not is_as_eager(tensor, value, stride):
@@ -218,11 +207,3 @@ def _checked(region: Operation, run: Generated) -> Callable[..., Any]:
         return results
 
     return call
-
-
-def _eager_strides(region: Operation, inputs: Sequence[torch.Tensor], made: Sequence[Value]) -> list[tuple[int, ...]]:
-    """Return the strides of what a region makes; those of dimensions of one element only kernels know."""
-    if any(1 in value.shape and len(value.shape) > 1 for value in made):
-        with contextlib.suppress(Exception):  # what an operation thinks of these values does not matter
-            return [tensor.stride() for tensor in eager.compile_region(region)(*inputs)]
-    return [value.stride for value in made]

@@ -18,7 +18,7 @@ from graphalias.executors.nvfuser.calling import FusedRegion
 from graphalias.executors.nvfuser.definition import define, first_line
 from graphalias.executors.nvfuser.form import form_of
 from graphalias.executors.nvfuser.loading import load, why_unavailable
-from graphalias.executors.nvfuser.outside import count_operations, why_not_inside, why_outside
+from graphalias.executors.nvfuser.outside import count_operations, why_outside
 from graphalias.graph import Operation
 from graphalias.torch_private import no_modes
 
@@ -46,6 +46,12 @@ SIZE_CAP = 150
 #: Regions without an edge between them gain nothing in one fusion: each of its outputs would be a kernel.
 TILE_CAP = 1
 
+#: Views at the edges stay outside: a fusion elementwise over one shape is one kernel, whatever it writes.
+TAKES_VIEWS = False
+
+#: From how many nvFuser operations on ATen takes several kernels.
+OF_SEVERAL_KERNELS = 10
+
 _lock = threading.RLock()  # a definition is made through state that nvFuser keeps
 
 
@@ -59,14 +65,12 @@ def why_not_fused(operation: Operation) -> str | None:
     return why_outside(operation, fuse_products)
 
 
-def why_not_viewed(operation: Operation) -> str | None:
-    """Return why a view can't be made inside a region; None where it can."""
-    return why_not_inside(operation)
-
-
 def gains_alone(operation: Operation) -> bool:
-    """Return whether an operation is worth a region of its own: none is, ATen has a kernel for it."""
-    return False
+    """Return whether an operation is worth a region of its own: one that normalises and updates statistics.
+
+    ATen takes several kernels for it. For others it has one.
+    """
+    return bool(operation.writes) and why_not_fused(operation) is None and size_of(operation) >= OF_SEVERAL_KERNELS
 
 
 def size_of(operation: Operation) -> int:

@@ -27,12 +27,17 @@ _TAKEN_APART = """
 """
 
 
+def taken_apart() -> list[str]:
+    """Return the names of operations that PyTorch's decompositions take apart here, besides the usual ones."""
+    return _TAKEN_APART.split()
+
+
 @functools.cache
 def decompositions() -> dict[Any, Any]:
     """Return the decompositions of what is not in the table."""
     from torch._decomp import core_aten_decompositions, get_decompositions
 
-    packets = [getattr(torch.ops.aten, name) for name in _TAKEN_APART.split()]
+    packets = [getattr(torch.ops.aten, name) for name in taken_apart()]
     table = {**core_aten_decompositions(), **get_decompositions(packets)}
     return {target: function for target, function in table.items() if str(target) not in TABLE}
 
@@ -80,10 +85,10 @@ def form_of(body: Program) -> Form:
             target, value = node.args[0], node.args[1]
             # the writes at the end are of values; one in the middle is read by what follows it
             value = _fitted(graph, node, value if node in at_the_end else last.get(value, value), target)
+            if value.op == "placeholder" and value is not target:  # a read of that input, to be seen by the rule
+                with graph.inserting_before(node):
+                    value = _inserted(graph, torch.ops.aten.alias.default, value)
             last[target] = value
-            for user in list(node.users):
-                if user.target is node.target and user.args[0] is node:
-                    user.update_arg(0, target)  # the same input written again
             node.replace_all_uses_with(value)
             graph.erase_node(node)
         elif node.op == "call_function":

@@ -24,15 +24,20 @@ def compute_dtype(node: Node, arguments: tuple[Any, ...], kind: Any) -> torch.dt
 
 
 def pointwise(*targets: str, how: str, count: int, kind: Any = PROMOTION.DEFAULT, refuse: Refuse = lambda node: None,
-              ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
+              rounds_numbers: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
     """Enter an elementwise operation whose first ``count`` arguments are promoted together.
 
-    The function takes the builder, the dtype computed in, those arguments in it, and the others as they are.
+    The function takes the builder, the dtype computed in, those arguments in it, and the others as they are. Some of
+    torch's kernels round a number to the tensor's dtype first: ``rounds_numbers``.
     """
 
     def enter(emit: Callable[..., Any]) -> Callable[..., Any]:
         def lower(builder: Builder, node: Node, *args: Any, **kwargs: Any) -> Any:
             dtype = compute_dtype(node, node.args[:count], kind)
+            if rounds_numbers:
+                args = tuple(
+                    a if isinstance(a, Operand) else torch.tensor(a, dtype=dtype_of(node)).item() for a in args
+                )
             operands = [None if a is None else builder.operand(a, dtype) for a in args[:count]]
             if not any(isinstance(a, Operand) and not a.is_number for a in args[:count]):
                 operands[0] = builder.tensor(args[0], dtype)  # something must be a tensor
@@ -46,7 +51,7 @@ def pointwise(*targets: str, how: str, count: int, kind: Any = PROMOTION.DEFAULT
 
 def _same_name(names: str, kind: Any, how: str, count: int = 1, refuse: Refuse = lambda node: None) -> None:
     for name in names.split():
-        overloads = ("default",) if count == 1 else ("default", "Tensor", "Scalar")
+        overloads = ("Tensor", "Scalar") if kind is PROMOTION.ALWAYS_BOOL else ("default",)
 
         def emit(builder: Builder, dtype: torch.dtype, *operands: Any, name: str = name) -> Any:
             return getattr(builder.ops, name)(*operands)
@@ -186,14 +191,15 @@ def _refuse_integer_divisor(node: Node) -> str | None:
     return "integers divided by what may be zero"
 
 
-@pointwise("aten.fmod.Tensor", "aten.fmod.Scalar", how="`fmod`, the sign of the first", count=2,
+@pointwise("aten.fmod.Tensor", "aten.fmod.Scalar", how="`fmod`, the sign of the first", count=2, rounds_numbers=True,
            refuse=_refuse_integer_divisor)  # fmt: skip
 def _fmod(builder: Builder, dtype: torch.dtype, x: Any, y: Any) -> Any:
     return builder.ops.fmod(x, y)
 
 
 @pointwise("aten.remainder.Tensor", "aten.remainder.Scalar", "aten.remainder.Scalar_Tensor",
-           how="`remainder`, the sign of the second", count=2, refuse=_refuse_integer_divisor)  # fmt: skip
+           how="`remainder`, the sign of the second", count=2, rounds_numbers=True,
+           refuse=_refuse_integer_divisor)  # fmt: skip
 def _remainder(builder: Builder, dtype: torch.dtype, x: Any, y: Any) -> Any:
     return builder.ops.remainder(x, y)
 
@@ -247,8 +253,7 @@ def _refuse_pow(node: Node) -> str | None:
     return "integers to other powers than 1, 2 and 3"
 
 
-@pointwise("aten.pow.Tensor_Scalar", "aten.pow.Tensor_Tensor", "aten.pow.Scalar", count=2, refuse=_refuse_pow,
-           how="`pow`; integers to the power of 2 or 3 by `mul`")  # fmt: skip
+@pointwise("aten.pow.Tensor_Tensor", "aten.pow.Scalar", how="`pow`", count=2, refuse=_refuse_pow)
 def _pow(builder: Builder, dtype: torch.dtype, x: Any, y: Any) -> Any:
     return builder.ops.pow(x, y)
 
@@ -256,6 +261,8 @@ def _pow(builder: Builder, dtype: torch.dtype, x: Any, y: Any) -> Any:
 def _pow_scalar(builder: Builder, node: Node, x: Operand, exponent: Any) -> Any:
     dtype = compute_dtype(node, node.args[:2], PROMOTION.DEFAULT)
     base = builder.tensor(x, dtype)
+    if exponent in _ROOTS and dtype.is_floating_point:
+        return getattr(builder.ops, _ROOTS[exponent])(base)
     if exponent in (1, 2, 3):
         power = base
         for _ in range(int(exponent) - 1):
@@ -264,8 +271,11 @@ def _pow_scalar(builder: Builder, node: Node, x: Operand, exponent: Any) -> Any:
     return builder.ops.pow(base, builder.constant(exponent, dtype))
 
 
+#: What torch does instead of a power; they differ at infinity.
+_ROOTS = {0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
+
 lowers("aten.pow.Tensor_Scalar", kind=POINTWISE, refuse=_refuse_pow,
-       how="`pow`; to the power of 2 or 3 by `mul`")(_pow_scalar)  # fmt: skip
+       how="`pow`; to the power of 2 or 3 by `mul`, of 1/2 and -1/2 by `sqrt` and `rsqrt`")(_pow_scalar)  # fmt: skip
 
 
 @pointwise("aten.maximum.default", how="`maximum`, NaN if either is; booleans: or", count=2)

@@ -76,8 +76,10 @@ def dtype_of(argument: Any) -> torch.dtype:
 
 
 def shape_of(argument: Any) -> tuple[int, ...]:
-    """Return the shape of a node's result; that of a number is empty."""
-    return tuple(argument.meta["val"].shape) if isinstance(argument, Node) else ()
+    """Return the shape of a node's result, of the first of several; that of a number is empty."""
+    value = argument.meta["val"] if isinstance(argument, Node) else None
+    value = value[0] if isinstance(value, (list, tuple)) else value
+    return tuple(value.shape) if value is not None else ()
 
 
 def argument_of(node: Node, position: int, name: str, default: Any = None) -> Any:
