@@ -9,6 +9,7 @@ import networkx as nx
 from graphalias.canonical import canonical_text
 from graphalias.graph import REGION, UPDATE_ALIASES, WAR, After, Operation, Program, Value
 from graphalias.region import Region
+from graphalias.sinking import find_later_stages
 from graphalias.stages import TILE_CAP, Sizes, Stages, assign_stages, is_view
 
 
@@ -93,6 +94,9 @@ def partition_program(
     {'mm': 'not elementwise'}
     """
     stages = assign_stages(program, why_not_fused, sizes)
+    later = find_later_stages(program, stages.places)
+    if later:
+        stages = assign_stages(program, why_not_fused, sizes, later)
     members: dict[int, list[Operation]] = {}
     for operation in program.operations:
         region = stages.regions.get(operation.name)

@@ -7,7 +7,7 @@ path that leaves a region comes to another only in a later stage, so it never co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,10 +98,13 @@ class _Region:
 
 
 def assign_stages(
-    program: Program, why_not_fused: Callable[[Operation], str | None], sizes: Sizes | None = None
+    program: Program,
+    why_not_fused: Callable[[Operation], str | None],
+    sizes: Sizes | None = None,
+    later: Mapping[str, int] | None = None,
 ) -> Stages:
-    """Return the place of each operation, and the region it is in."""
-    stages = Stages(program, why_not_fused, sizes or Sizes())
+    """Return the place of each operation, and the region it is in; ``later`` says which shall not be before a stage."""
+    stages = Stages(program, why_not_fused, sizes or Sizes(), later or {})
     for operation in program.operations:
         stages.place(operation)
     return stages
@@ -117,8 +120,10 @@ class Stages:
         Of the fused operations.
     """
 
-    def __init__(self, program: Program, why_not_fused: Callable[[Operation], str | None], sizes: Sizes) -> None:
-        self.sizes = sizes
+    def __init__(
+        self, program: Program, why_not_fused: Callable[[Operation], str | None], sizes: Sizes, later: Mapping[str, int]
+    ) -> None:
+        self.sizes, self.later = sizes, later
         self.graph = program.graph
         self.why_not_fused = why_not_fused
         self.ledger = Ledger(program)
@@ -190,6 +195,8 @@ class Stages:
         for name, place in self._before(operation).items():
             if place.stage + (not place.is_fused) > stage:
                 stage, last = place.stage + (not place.is_fused), None if place.is_fused else name
+        if self.later.get(operation.name, 0) > stage:
+            return self.later[operation.name], "nothing uses it earlier"
         return stage, last and f"it comes after %{last}, which is not fused"
 
     def _before(self, operation: Operation) -> dict[str, Place]:

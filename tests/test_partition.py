@@ -238,3 +238,47 @@ def test_input_is_left_as_it_was() -> None:
     before = str(program)
     assert regions(partition_program(program, why_not_fused)) == [["add_", "mul_"]]
     assert str(program) == before
+
+
+SINKING = """
+%x: f32[8,8] @s0 obj0 = input()
+%w: f32[8,8] @s1 obj1 = input()
+%mm: f32[8,8] @s2 obj2 = aten.mm.default(%x, %w) reads(%x, %w)
+%exp: f32[8,8] @s3 obj3 = aten.exp.default(%SOURCE) reads(%SOURCE)
+%add: f32[8,8] @s4 obj4 = aten.add.Tensor(%exp, 1) reads(%exp)
+%BETWEEN
+%sin: f32[8,8] @s5 obj5 = aten.sin.default(%w) reads(%w)
+%mm_1: f32[8,8] @s6 obj6 = aten.mm.default(%sin, %sin) reads(%sin)
+%mul: f32[8,8] @s7 obj7 = aten.mul.Tensor(%mm_1, %add) reads(%mm_1, %add)
+output(%mul)
+"""
+
+
+def sunk(source: str = "x", between: str = "") -> Program:
+    """Return a program that exponentiates a tensor long before it uses that."""
+    return partitioned(SINKING.replace("%SOURCE", source).replace("%BETWEEN", between))
+
+
+def test_what_is_used_later_is_computed_later() -> None:
+    """An operation, and what is computed for it alone, goes to the region that uses it: nothing of it is kept."""
+    program = sunk("%x")
+    assert regions(program) == [["exp", "add", "mul"]]
+    assert program.notes["region_1"].startswith("%exp: nothing uses it earlier")
+    verify(program, torch.randn(8, 8), torch.randn(8, 8))
+
+
+@pytest.mark.parametrize(
+    ("source", "between"),
+    [
+        ("%x", "%neg_: f32[8,8] @s0 obj0 = aten.neg_.default(%x!) reads(%x)"),
+        ("%x", "%early: f32[8,8] @s8 obj8 = aten.mm.default(%add, %w) reads(%add, %w)"),
+        ("%mm", ""),
+    ],
+    ids=["its source is written", "it is used early", "its source would live longer"],
+)
+def test_what_stays_where_it_is(source: str, between: str) -> None:
+    """A write of what is read, an early user, or a source that would have to be kept, keeps an operation early."""
+    program = sunk(source, between)
+    assert ["exp", "add"] in [names[:2] for names in regions(program)]
+    assert not any("mul" in names for names in regions(program))
+    verify(program, torch.randn(8, 8), torch.randn(8, 8))
