@@ -153,6 +153,28 @@ def view_of_written(fd: Any, x: Any) -> None:
 
 
 @define(randn(8, 4))
+def input_returned(fd: Any, x: Any) -> None:
+    """An input that comes back: it may have been written by then."""
+    fd.add_output(x)
+
+
+@define(randn(8, 4))
+def two_views(fd: Any, x: Any) -> None:
+    """Two results that are views of one value."""
+    value = fd.ops.add(x, 1.0)
+    fd.add_output(fd.ops.permute(value, [1, 0]))
+    fd.add_output(fd.ops.reshape(value, [32]))
+
+
+@define(randn(8, 4))
+def twice(fd: Any, x: Any) -> None:
+    """One value that is a result twice."""
+    value = fd.ops.add(x, 1.0)
+    fd.add_output(value)
+    fd.add_output(value)
+
+
+@define(randn(8, 4))
 def write_first(fd: Any, x: Any) -> None:
     """A write before a result."""
     value = fd.ops.set(fd.ops.add(x, 1.0))

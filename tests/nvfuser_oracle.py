@@ -213,7 +213,8 @@ def is_one_pointwise_kernel(printed: Printed) -> bool:
 
     In one such kernel each element is read before it is written.
     """
-    tensors = printed.graph.subgraph(name for name in printed.graph if name.startswith("tv"))
+    graph = printed.graph  # an input that is not read, but only written, has no part in it
+    tensors = graph.subgraph(name for name in graph if name.startswith("tv") and graph.degree(name))
     shapes = {printed.shapes[name] for name in tensors if name in printed.shapes}
     is_pointwise = all(step.op in POINTWISE or step.op in ("scalar", "full") for step in printed.steps)
     return is_pointwise and len(shapes) <= 1 and nx.number_weakly_connected_components(tensors) <= 1
@@ -271,6 +272,15 @@ def _welford(x: torch.Tensor, dims: Sequence[int]) -> tuple[torch.Tensor, torch.
 def _broadcast(x: torch.Tensor, is_broadcast_dim: Sequence[bool]) -> torch.Tensor:
     for dim, is_new in enumerate(is_broadcast_dim):
         x = x.unsqueeze(dim) if is_new else x
+    return x
+
+
+def _squeeze(x: torch.Tensor, dims: Sequence[int], squeeze_expanded: bool = False) -> torch.Tensor:
+    """Leave dimensions out: of one element, or of the same one again and again."""
+    for dim in sorted(dims, reverse=True):
+        if x.shape[dim] != 1 and not squeeze_expanded:
+            raise OracleError(f"squeeze of a dimension of size {x.shape[dim]}")
+        x = x.select(dim, 0)
     return x
 
 
@@ -360,7 +370,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "sum": _sum, "prod": _prod, "welford": _welford, "max": lambda x, dims: x.amax(dims),
     "min": lambda x, dims: x.amin(dims), "broadcast": _broadcast, "slice": _slice, "pad": _pad, "cat": _cat,
     "expand": lambda x, shape: x.expand(shape), "reshape": lambda x, new_shape: x.reshape(new_shape),
-    "permute": lambda x, dims: x.permute(dims), "squeeze": lambda x, dims, **_: x.squeeze(dims),
+    "permute": lambda x, dims: x.permute(dims), "squeeze": _squeeze,
     "full": _full, "iota": _iota, "index_select": _index_select,
     "gather": lambda x, index, dim: x.gather(dim, index), "take_along_axis": lambda x, i, dim: x.gather(dim, i),
     "scatter": lambda x, index, src, dim: x.scatter(dim, index, src), "size": lambda x, dim: x.shape[dim],

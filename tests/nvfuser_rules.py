@@ -23,7 +23,7 @@ def violations(definition: Any, inputs: Sequence[Any] = ()) -> list[str]:
     """Return what is wrong with a definition, and with the memory of its inputs where they are given."""
     printed = read_definition(definition)
     names = [entry.name for entry in printed.inputs]
-    rules = [_targets, _values, _once, _order, _readers, _paths, _old_values, _size]
+    rules = [_targets, _values, _once, _order, _readers, _paths, _results, _size]
     found = [line for rule in rules for line in rule(printed)]
     return found + list(_overlaps(printed, dict(zip(names, inputs, strict=False))))
 
@@ -111,12 +111,21 @@ def _paths(printed: Printed) -> Iterator[str]:
                 yield f"{name} = {printed.producer[name].op} lies between {target} and {value}, which is written there"
 
 
-def _old_values(printed: Printed) -> Iterator[str]:
-    """No result is a view of an input that is written, or of what is written to it."""
-    written = {name for write in printed.writes for name in write}
+def _results(printed: Printed) -> Iterator[str]:
+    """No result is an input, or a view of one, or of what is written to one; no two are views of one value."""
+    inputs = {entry.name for entry in printed.inputs}
+    written = {value for value, _ in printed.writes}
+    bases: dict[str, str] = {}
     for value, target in printed.outputs:
-        if target is None and value not in written and (seen := viewed(printed, value) & written):
-            yield f"the result {value} is a view of {min(seen)}, which is written"
+        if target is not None or value in written:
+            continue
+        seen = {value} | viewed(printed, value)
+        if taken := seen & (inputs | written):
+            yield f"the result {value} is {min(taken)} itself, or a view of it"
+        base = next(name for name in seen if name in inputs or not viewed(printed, name))
+        if base in bases:
+            yield f"the results {bases[base]} and {value} share memory"
+        bases[base] = value
 
 
 def _size(printed: Printed) -> Iterator[str]:

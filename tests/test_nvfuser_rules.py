@@ -35,8 +35,11 @@ FOUND = {
     "transposed": "permute lies between tv0",
     "shifted": "pad lies between tv0",
     "unsafe_softmax": "max lies between tv0",
-    "clone_before": "is a view of tv0, which is written",
-    "view_of_written": "is a view of tv2, which is written",
+    "clone_before": "the result tv1 is tv0 itself",
+    "view_of_written": "the result tv3 is tv2 itself, or a view of it",
+    "input_returned": "the result tv0 is tv0 itself",
+    "two_views": "the results tv2 and tv3 share memory",
+    "twice": "the results tv1 and tv1 share memory",
 }
 
 

@@ -18,7 +18,7 @@ from graphalias.executors.nvfuser.calling import FusedRegion
 from graphalias.executors.nvfuser.definition import define, first_line
 from graphalias.executors.nvfuser.form import form_of
 from graphalias.executors.nvfuser.loading import load, why_unavailable
-from graphalias.executors.nvfuser.outside import count_operations, why_outside
+from graphalias.executors.nvfuser.outside import count_operations, why_not_inside, why_outside
 from graphalias.graph import Operation
 from graphalias.torch_private import no_modes
 
@@ -63,6 +63,11 @@ def is_available() -> bool:
 def why_not_fused(operation: Operation) -> str | None:
     """Return why an operation can't be part of a region; None where it can."""
     return why_outside(operation, fuse_products)
+
+
+def why_not_viewed(operation: Operation) -> str | None:
+    """Return why a view can't be made inside a region; None where it can."""
+    return why_not_inside(operation)
 
 
 def gains_alone(operation: Operation) -> bool:

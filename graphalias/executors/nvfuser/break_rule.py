@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import networkx as nx
 from torch.fx import Node
 
-from graphalias.executors.nvfuser.form import Form, is_constant, is_view, kind_of, root_of, tensors_of
+from graphalias.executors.nvfuser.form import Form, is_constant, kind_of, root_of, tensors_of
 from graphalias.executors.nvfuser.table import CREATE, MOVE, POINTWISE, shape_of
 from graphalias.graph import Value
 from graphalias.overlap import overlaps
@@ -82,7 +82,7 @@ def _decide(form: Form, position: int, inputs: tuple[Value, ...], dataflow: nx.D
         ("B", _why_shared(position, inputs)),
         ("C.1", _why_no_target(handle)),
         ("C.3", _why_not_elementwise(dataflow, target, value)),
-        ("C.2", None if is_one_kernel else _why_read_elsewhere(dataflow, target, value)),
+        ("C.2", None if is_one_kernel else _why_read_elsewhere(form, dataflow, position)),
     ):
         if reason is not None:
             return Write(handle, position, WRITTEN_BACK, clause, reason)
@@ -125,9 +125,9 @@ def _why_not_elementwise(dataflow: nx.DiGraph, target: Node, value: Node) -> str
     on_the_way = (nx.descendants(dataflow, target) & nx.ancestors(dataflow, value)) | {target, value}
     for node in dataflow:
         if node in on_the_way and node is not target:
-            moved = [o for o in dataflow.predecessors(node) if o in on_the_way and shape_of(o) != shape_of(node)]
-            is_still = kind_of(node) == MOVE and _keeps_positions(node)
-            if (kind_of(node) != POINTWISE and not is_still) or moved:
+            is_still = kind_of(node) == POINTWISE or (kind_of(node) == MOVE and _keeps_positions(node))
+            before = [operand for operand in dataflow.predecessors(node) if operand in on_the_way]
+            if not is_still or any(shape_of(operand) != shape_of(node) for operand in before):
                 return f"the new value depends on the old one through {node.name}, which is not elementwise"
     return None
 
@@ -143,11 +143,13 @@ _STILL = frozenset({"aten.clone.default", "aten.alias.default", "aten.detach.def
 _SHAPED = frozenset({"aten.view.default", "aten._unsafe_view.default", "aten.reshape.default", "aten.expand.default"})
 
 
-def _why_read_elsewhere(dataflow: nx.DiGraph, target: Node, value: Node) -> str | None:
+def _why_read_elsewhere(form: Form, dataflow: nx.DiGraph, position: int) -> str | None:
     """Return what reads an input's old value without leading to the new one: its segment may come after the write.
 
-    What is computed from the input alone, element by element, may be computed again wherever it is used.
+    What is computed from the input alone, element by element, may be computed again wherever it is used: in the write
+    of another input, for one.
     """
+    target, value = form.inputs[position], form.writes[position]
     if target not in dataflow:
         return None
     needed = nx.ancestors(dataflow, value) | {value}
@@ -160,7 +162,9 @@ def _why_read_elsewhere(dataflow: nx.DiGraph, target: Node, value: Node) -> str 
             if user not in seen and kind_of(user) in (POINTWISE, MOVE) and operands <= seen and user is not value:
                 seen.add(user)
                 again.append(user)
-    return None
+    others = [(form.inputs[i], new) for i, new in form.writes.items() if i != position and new in seen]
+    names = [old.name for old, new in others if old is not new]
+    return f"the old value is written to {names[0]}" if names else None
 
 
 def _is_one_kernel(form: Form, dataflow: nx.DiGraph) -> bool:
@@ -168,7 +172,7 @@ def _is_one_kernel(form: Form, dataflow: nx.DiGraph) -> bool:
 
     Parts of a fusion without an edge between them are kernels of their own, in any order: one for each output.
     """
-    shapes = {shape_of(node) for node in dataflow}
     kinds = {kind_of(node) for node in dataflow if node.op != "placeholder"}
-    is_plain = len(shapes) == 1 and kinds <= {POINTWISE, CREATE} and not any(is_view(node) for node in dataflow)
-    return is_plain and nx.is_weakly_connected(dataflow)
+    if not kinds <= {POINTWISE, CREATE}:
+        return False
+    return len({shape_of(node) for node in dataflow}) == 1 and nx.is_weakly_connected(dataflow)

@@ -17,7 +17,7 @@ from graphalias.errors import ExecutorError
 from graphalias.executors.nvfuser.break_rule import Write, decide_writes
 from graphalias.executors.nvfuser.builder import Builder, Number, Operand
 from graphalias.executors.nvfuser.form import Form, is_view, root_of
-from graphalias.executors.nvfuser.table import dtype_of, lowering_of, shape_of
+from graphalias.executors.nvfuser.table import dtype_of, lowering_of, shape_of, why_not_lowered
 from graphalias.graph import Operation, Value
 from graphalias.symbols import DTYPES
 
@@ -147,8 +147,9 @@ class _Writer:
         if node.target is operator.getitem:
             self.values[node] = self.plain[node] = arguments[0][arguments[1]]
             return
-        lowering = lowering_of(node)
-        assert lowering is not None, node.target
+        lowering, reason = lowering_of(node), why_not_lowered(node)
+        if lowering is None or reason is not None:
+            raise ExecutorError(f"it has {node.target}: {reason}")
         emitted = lowering.emit(self.builder, node, *arguments, **_mapped(dict(node.kwargs), self.values))
         meta = node.meta["val"]
         if isinstance(emitted, list):

@@ -89,6 +89,9 @@ def form_of(body: Program) -> Form:
                 with graph.inserting_before(node):
                     value = _inserted(graph, torch.ops.aten.alias.default, value)
             last[target] = value
+            for user in list(node.users):
+                if user.target is node.target and user.args[0] is node:
+                    user.update_arg(0, target)  # the same input written again
             node.replace_all_uses_with(value)
             graph.erase_node(node)
         elif node.op == "call_function":

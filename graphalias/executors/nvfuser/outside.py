@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.fx import Node
 
+from graphalias import stages
 from graphalias.executors.functional import alone
 from graphalias.executors.nvfuser import products
 from graphalias.executors.nvfuser.builder import DTYPES
@@ -16,6 +17,8 @@ from graphalias.executors.nvfuser.table import why_not_lowered
 from graphalias.graph import Operation, Value
 from graphalias.values import may_repeat
 
+NO_GAIN = "pure data movement"
+
 _lock = threading.Lock()
 _answers: dict[Any, tuple[str | None, int]] = {}
 
@@ -23,6 +26,12 @@ _answers: dict[Any, tuple[str | None, int]] = {}
 def why_outside(operation: Operation, fuses_products: bool) -> str | None:
     """Return why an operation can't be part of a region; None where it can."""
     return _why_by_values(operation, fuses_products) or _answer(operation)[0]
+
+
+def why_not_inside(view: Operation) -> str | None:
+    """Return why a view can't be made inside a region, where it may be written through; None where it can."""
+    reason = _answer(view)[0]
+    return None if reason == NO_GAIN else reason
 
 
 def count_operations(operation: Operation) -> int:
@@ -51,7 +60,7 @@ def _why_by_values(operation: Operation, fuses_products: bool) -> str | None:
     if len({value.device for value in values}) > 1:
         return "tensors on several devices"
     if operation.target == "aten.clone.default":
-        return "pure data movement"
+        return NO_GAIN
     return None
 
 
@@ -74,14 +83,16 @@ def _ask_functional_form(operation: Operation) -> tuple[str | None, int]:
         form = form_of(alone(operation))
     except Exception as error:
         return f"PyTorch can't make it functional: {type(error).__name__}", 1
-    nodes = form.live([*form.outputs, *form.writes.values()])
+    nodes = (
+        list(form.graph.nodes)[:-1] if stages.is_view(operation) else form.live([*form.outputs, *form.writes.values()])
+    )
     reasons = (_why_not(node) for node in nodes if node.op != "placeholder")
     return next((reason for reason in reasons if reason is not None), _why_no_gain(form.outputs)), len(nodes)
 
 
 def _why_no_gain(outputs: list[Node]) -> str | None:
     only_moves = outputs and all(is_view(node) and root_of(node).op == "placeholder" for node in outputs)
-    return "pure data movement" if only_moves else None
+    return NO_GAIN if only_moves else None
 
 
 def _why_not(node: Node) -> str | None:
