@@ -8,9 +8,10 @@ import networkx as nx
 
 from graphalias.canonical import canonical_text
 from graphalias.graph import REGION, UPDATE_ALIASES, WAR, After, Operation, Program, Value
+from graphalias.growing import TILE_CAP, Sizes
 from graphalias.region import Region
 from graphalias.sinking import find_later_stages
-from graphalias.stages import TILE_CAP, Sizes, Stages, assign_stages, is_view
+from graphalias.stages import Stages, assign_stages, is_view
 
 
 def partition(program: Program, executor: str = "auto") -> Program:

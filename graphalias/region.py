@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from graphalias.graph import INPUT, OUTPUT, REGION, UPDATE_ALIASES, After, Operation, Program, Storage, Value
-from graphalias.stages import Geometry, is_view
+from graphalias.growing import Geometry
+from graphalias.stages import is_view
 
 
 class Region:

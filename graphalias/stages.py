@@ -8,26 +8,17 @@ path that leaves a region comes to another only in a later stage, so it never co
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, Operation, Program, Value
+from graphalias.growing import Geometry, GrowingRegion, Sizes, overlapping
 from graphalias.ledger import Ledger, Use
-from graphalias.overlap import Footprint
 from graphalias.values import may_repeat
-
-#: Operations of one region at most: the compile time of code generators grows faster than their number.
-SIZE_CAP = 64
-
-#: Operations of one tile at most: eight Adam updates compile in 4 s, 32 in 29 s.
-TILE_CAP = 80
 
 #: The stage of what comes before every region: it holds up none.
 BEFORE = -1
 
 AS_STRIDED = "aten.as_strided.default"
-
-Geometry = tuple[object, ...]
 
 
 @dataclass(frozen=True)
@@ -53,50 +44,6 @@ class Place:
         return self.reason is None
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How large regions may be.
-
-    Parameters
-    ----------
-    cap : int
-        Of a region.
-    tile : int
-        Of independent regions put together, in operations.
-    size_of : callable
-        Returns how much of the cap an operation takes.
-    """
-
-    cap: int = SIZE_CAP
-    tile: int = TILE_CAP
-    size_of: Callable[[Operation], int] = lambda operation: 1
-
-    @classmethod
-    def of(cls, executor: Any) -> Sizes:
-        """Return what an executor says; it need not say anything."""
-        names = {"cap": "SIZE_CAP", "tile": "TILE_CAP", "size_of": "size_of"}
-        said = {key: getattr(executor, name) for key, name in names.items() if hasattr(executor, name)}
-        return cls(**said)
-
-
-@dataclass
-class _Region:
-    """A region as it grows: one of a forest in which joined regions point to the one they became."""
-
-    stage: int
-    size: int = 0
-    joined: _Region | None = None
-    #: Outside memory it accesses: footprint -> {geometry: whether it is written}.
-    accessed: dict[Footprint, dict[Geometry, bool]] = field(default_factory=dict)
-
-    def root(self) -> _Region:
-        region = self
-        while region.joined is not None:
-            region.joined = region.joined.joined or region.joined
-            region = region.joined
-        return region
-
-
 def assign_stages(
     program: Program,
     why_not_fused: Callable[[Operation], str | None],
@@ -116,7 +63,7 @@ class Stages:
     Attributes
     ----------
     places : dict of str to Place
-    regions : dict of str to _Region
+    regions : dict of str to GrowingRegion
         Of the fused operations.
     """
 
@@ -128,7 +75,7 @@ class Stages:
         self.why_not_fused = why_not_fused
         self.ledger = Ledger(program)
         self.places: dict[str, Place] = {}
-        self.regions: dict[str, _Region] = {}
+        self.regions: dict[str, GrowingRegion] = {}
         self.creator: dict[str, str] = {}
         self.geometry: dict[str, Geometry] = {}
 
@@ -203,19 +150,19 @@ class Stages:
         places = {name: self.places[name] for name in self.graph.predecessors(operation.name)}
         return {name: place for name, place in places.items() if place.reason not in (INPUT, CONSTANT)}
 
-    def _joined(self, operation: Operation, stage: int) -> list[_Region]:
+    def _joined(self, operation: Operation, stage: int) -> list[GrowingRegion]:
         """Return the regions of a stage that an operation would join."""
         regions = (self.regions.get(name) for name in self.graph.predecessors(operation.name))
         roots = (region.root() for region in regions if region is not None)
         return list({id(root): root for root in roots if root.stage == stage}.values())
 
-    def _why_unsafe(self, operation: Operation, joined: list[_Region]) -> str | None:
+    def _why_unsafe(self, operation: Operation, joined: list[GrowingRegion]) -> str | None:
         """Return why an operation can't be in one region with what it would join."""
         if sum(region.size for region in joined) + self._size(operation) > max(self.sizes.cap, self._size(operation)):
             return f"the region has {self.sizes.cap} operations"
         tables = [region.accessed for region in joined]
         for use, geometry in self._outside_accesses(operation, joined):
-            for other, other_geometry, is_write in _overlapping(use, tables, self.ledger):
+            for other, other_geometry, is_write in overlapping(use, tables, self.ledger):
                 if other_geometry != geometry and (is_write or use.is_write):
                     return f"it uses memory of {other.place} that the region accesses through another handle"
         return None
@@ -223,7 +170,7 @@ class Stages:
     def _size(self, operation: Operation) -> int:
         return self.sizes.size_of(operation) if operation.is_compute else 0
 
-    def _outside_accesses(self, operation: Operation, joined: list[_Region]) -> Iterator[tuple[Use, Geometry]]:
+    def _outside_accesses(self, operation: Operation, joined: list[GrowingRegion]) -> Iterator[tuple[Use, Geometry]]:
         """Yield the accesses of memory that the region did not make itself."""
         if not operation.is_compute:
             return
@@ -232,7 +179,7 @@ class Stages:
             if not self._is_inside(use.key.place, joined):
                 yield use, geometry[use.object]
 
-    def _is_inside(self, storage: str, joined: list[_Region]) -> bool:
+    def _is_inside(self, storage: str, joined: list[GrowingRegion]) -> bool:
         """Whether a storage was made in one of the regions."""
         region = self.regions.get(self.creator.get(storage, ""))
         return region is not None and any(region.root() is other for other in joined)
@@ -240,36 +187,19 @@ class Stages:
     def _is_local(self, value: Value) -> bool:
         return self.creator.get(value.storage.name) in self.regions
 
-    def _put(self, operation: Operation, stage: int, joined: list[_Region]) -> None:
-        region = max(joined, key=lambda region: region.size, default=None) or _Region(stage)
+    def _put(self, operation: Operation, stage: int, joined: list[GrowingRegion]) -> None:
+        region = max(joined, key=lambda region: region.size, default=None) or GrowingRegion(stage)
         for other in joined:
             if other is not region:
                 region.size += other.size
                 other.joined = region
                 for key, geometries in other.accessed.items():
                     for geometry, is_write in geometries.items():
-                        _note(region, key, geometry, is_write)
+                        region.note(key, geometry, is_write)
         region.size += self._size(operation)
         self.regions[operation.name] = region
         for use, geometry in self._outside_accesses(operation, [region]):
-            _note(region, use.key, geometry, use.is_write)
-
-
-def _note(region: _Region, key: Footprint, geometry: Geometry, is_write: bool) -> None:
-    geometries = region.accessed.setdefault(key, {})
-    geometries[geometry] = geometries.get(geometry, False) or is_write
-
-
-def _overlapping(
-    use: Use, tables: list[dict[Footprint, dict[Geometry, bool]]], ledger: Ledger
-) -> Iterator[tuple[Footprint, Geometry, bool]]:
-    """Yield what some regions access that overlaps a use."""
-    near = ledger.near[use.key]
-    for table in tables:
-        fewer, more = (near, table) if len(near) < len(table) else (table, near)
-        for key in [key for key in fewer if key in more]:
-            for geometry, is_write in table[key].items():
-                yield key, geometry, is_write
+            region.note(use.key, geometry, use.is_write)
 
 
 def is_view(operation: Operation) -> bool:

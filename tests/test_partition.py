@@ -11,9 +11,10 @@ from graphalias import CaptureError, Operation, Program, capture, check, find_ha
 from graphalias.aliases import insert_update_aliases
 from graphalias.dead import eliminate_dead_operations
 from graphalias.graph import REGION
+from graphalias.growing import SIZE_CAP
 from graphalias.oracle import differences
 from graphalias.partition import partition_program
-from graphalias.stages import SIZE_CAP, assign_stages
+from graphalias.stages import assign_stages
 from test_programs import scene_of
 from torch_programs import random_arguments, random_program
 
