@@ -12,6 +12,7 @@ from graphalias.errors import (
     GraphAliasError,
     HazardError,
     ParseError,
+    RewriteError,
     VerificationError,
 )
 from graphalias.fx import to_fx
@@ -19,11 +20,15 @@ from graphalias.graph import Program
 from graphalias.hazards import Hazard, find_hazards
 from graphalias.interchange import from_dot, from_graphml, from_node_link, to_dot, to_graphml, to_node_link
 from graphalias.lower import Compiled, lower
+from graphalias.matching import Match
 from graphalias.operation import After, Operation
 from graphalias.overlap import overlaps
 from graphalias.parser import parse
 from graphalias.partition import partition
+from graphalias.patterns import Rule, Wildcard
+from graphalias.rewrite import rewrite, rewrite_in_steps
 from graphalias.runtime import jit
+from graphalias.steps import Step, Steps
 from graphalias.switch import disabled
 from graphalias.values import Access, Storage, Symbol, Value
 from graphalias.verify import Report, verify
@@ -42,15 +47,21 @@ __all__ = [
     "GraphAliasError",
     "Hazard",
     "HazardError",
+    "Match",
     "Operation",
     "ParseError",
     "Program",
     "Report",
+    "RewriteError",
+    "Rule",
+    "Step",
+    "Steps",
     "Storage",
     "Symbol",
     "Value",
     "VerificationError",
     "ViewGroup",
+    "Wildcard",
     "capture",
     "check",
     "disabled",
@@ -67,6 +78,8 @@ __all__ = [
     "overlaps",
     "parse",
     "partition",
+    "rewrite",
+    "rewrite_in_steps",
     "to_dot",
     "to_fx",
     "to_graphml",

@@ -60,5 +60,11 @@ class VerificationError(GraphAliasError):
     """Some topological order, or the executor, gives another result than eager PyTorch."""
 
 
+class RewriteError(GraphAliasError):
+    """A rule can't be used, or rewriting does not come to an end: ``steps`` are what was done until then."""
+
+    steps: object = None
+
+
 class ExecutorError(GraphAliasError):
     """A program can't be run: an operation failed, or its inputs do not fit."""

@@ -1,0 +1,337 @@
+"""Rules of two pieces of code: what to look for, and what to put in its place, as functions over tensors."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+from graphalias.draft import Draft
+from graphalias.errors import CaptureError, RewriteError
+from graphalias.graph import Operation, Program, Symbol, Value
+from graphalias.matching import ANY, Match, Pattern, is_same_plain
+from graphalias.parser import parse
+from graphalias.replay import as_argument, function_of, parameters_of, replay
+from graphalias.safety import Proposal
+from graphalias.templates import fill_template
+from graphalias.tracing.arguments import Arguments
+from graphalias.tracing.handles import Handles
+
+#: What a pattern's tensors are while it is captured, unless it says otherwise.
+EXAMPLE_TYPE = "f32[4,4]"
+
+#: Replacements kept for each rule, one for each geometry.
+KEPT = 1000
+
+Code = Callable[..., Any] | Program | str
+
+
+class Wildcard(NamedTuple):
+    """The default of a pattern's parameter that stands for any plain argument, with two examples of it.
+
+    A number, a bool or a dtype as default does the same; the second example is found then.
+
+    Parameters
+    ----------
+    example, other : object
+        Two arguments that the pattern can be captured with.
+
+    Examples
+    --------
+    >>> import torch, graphalias
+    >>> def moved(x, dims=graphalias.Wildcard((0, 1), (1, 0))):
+    ...     return x.permute(dims).clone()
+    >>> graphalias.Rule(moved, lambda x, dims: torch.ops.aten.permute_copy(x, dims))
+    <Rule moved: aten.permute.default, aten.clone.default>
+    """
+
+    example: Any
+    other: Any
+
+
+class Rule:
+    """A piece of code to look for, and one to put in its place, that computes the same.
+
+    A parameter without a default stands for any tensor, of any geometry; one with a default for any plain argument, of
+    which the default is an example. The replacement takes the same names, or some of them, and returns as many tensors.
+    It is captured again for each geometry it is put in at, on fake tensors. That nothing else sees the difference is
+    not the rule's business: `rewrite` refuses where it would be seen.
+
+    Parameters
+    ----------
+    pattern, replacement : callable, Program or str
+        Functions over tensors, captured like any program; or programs, or their text, whose inputs are the tensors and
+        whose ``any:name`` are plain arguments.
+    name : str, optional
+        The pattern function's when not given.
+    where : callable, optional
+        Takes the `Match`; says whether to replace. ``match["x"].dtype`` is a tensor's, ``match["alpha"]`` an argument.
+    inputs : mapping of str to str, optional
+        What the tensors are while the pattern is captured, ``f32[4,4]`` where not given.
+    keeps_intermediates : bool
+        Whether an operation whose result is used elsewhere, too, stays. Otherwise that is a reason to refuse.
+
+    Raises
+    ------
+    RewriteError
+        If one of the two can't be captured, is empty, closes over tensors, or they do not fit each other.
+
+    Examples
+    --------
+    >>> import torch, graphalias
+    >>> def scaled_sum(x, y, alpha=2.0):
+    ...     return x + y * alpha
+    >>> rule = graphalias.Rule(scaled_sum, lambda x, y, alpha: torch.add(x, y, alpha=alpha),
+    ...                        where=lambda match: match["x"].dtype == "f32")
+    >>> program = graphalias.capture(lambda a, b: a + b * 3, torch.ones(2), torch.ones(2))
+    >>> print(graphalias.rewrite(program, [rule]))
+    %a: f32[2] @s0 obj0 = input()
+    %b: f32[2] @s1 obj1 = input()
+    %add_1: f32[2] @s3 obj3 = aten.add.Tensor(%a, %b, alpha=3) reads(%a, %b)  # ...
+    output(%add_1)
+    <BLANKLINE>
+    """
+
+    def __init__(
+        self, pattern: Code, replacement: Code, *, name: str | None = None,
+        where: Callable[[Match], bool] | None = None, inputs: Mapping[str, str] | None = None,
+        keeps_intermediates: bool = False,
+    ) -> None:  # fmt: skip
+        self.name = name or getattr(pattern, "__name__", None) or getattr(pattern, "name", "rule")
+        self.where, self.keeps_intermediates = where, keeps_intermediates
+        with _named(self.name, "pattern"):
+            made, examples = _as_pattern(pattern, inputs or {})
+            self.pattern = Pattern(made, {op.target: parameters_of(op.target) for op in made.operations})
+        self.targets: Collection[str] | None = (self.pattern.anchor,)
+        self._run, self._takes = _as_function(replacement)
+        self._templates: dict[Any, Program | str] = {}
+        self._refuse_misfit(examples)
+
+    def __repr__(self) -> str:
+        return f"<Rule {self.name}: {', '.join(operation.target for operation in self.pattern.operations)}>"
+
+    def proposals(self, anchor: Operation, draft: Draft) -> Iterator[Proposal | str]:
+        """Yield what the rule would do at an operation; a string where it can't."""
+        for match in self.pattern.matches(anchor, draft):
+            if self.where is None or self._applies(match):
+                yield self._proposal(match, draft)
+
+    def _applies(self, match: Match) -> bool:
+        assert self.where is not None
+        try:
+            return bool(self.where(match))
+        except Exception as error:
+            raise RewriteError(
+                f"the condition of rule {self.name!r} failed: {type(error).__name__}: {error}",
+                node=match.operations[-1].name, location=match.operations[-1].location,
+            ) from error  # fmt: skip
+
+    def _proposal(self, match: Match, draft: Draft) -> Proposal | str:
+        template = self._template(match, draft.bindings)
+        if isinstance(template, str):
+            return template
+        tensors = {name: value for name, value in match.values.items() if name in self._takes}
+        filled = fill_template(template, tensors, match.operations, draft)
+        if isinstance(filled, str):
+            return filled
+        kept = self._kept(match, draft) if self.keeps_intermediates else ()
+        outputs = [match.values[output.name] for output in self.pattern.program.outputs]
+        renamed = dict(zip((output.name for output in outputs), filled.outputs, strict=True))
+        groups: dict[str, list[Value]] = {}
+        for value in self.pattern.inputs:
+            groups.setdefault(value.storage.name, []).append(match.values[value.name])
+        inputs = tuple(map(tuple, groups.values()))
+        return Proposal(match.operations, (*kept, *filled.operations), {**renamed, **filled.states}, inputs)
+
+    def _kept(self, match: Match, draft: Draft) -> list[Operation]:
+        """Return the matched operations whose results are used outside, and what those need."""
+        outputs = {match.values[output.name].name for output in self.pattern.program.outputs}
+        inside = {operation.name for operation in match.operations}
+        kept: list[Operation] = []
+        needed: set[str] = set()
+        for operation in (draft.operations[name] for name in draft.in_order(inside)[::-1]):
+            names = {result.name for result in operation.results if result}
+            used = {r.name for r in operation.results if r for user in draft.users(r) if user.name not in inside}
+            if not operation.writes and not operation.states and (used - outputs or names & needed) and not used & outputs:
+                kept.append(operation)
+                needed |= {value.name for value in operation.operands}
+        return kept[::-1]
+
+    def _template(self, match: Match, bindings: Mapping[str, Any]) -> Program | str:
+        """Return the replacement captured at a match's geometry, or why it can't be."""
+        tensors = {name: match.values[name] for name in self._takes if name in match.values}
+        plain = {name: as_argument(match.plain[name], bindings) for name in self._takes if name in match.plain}
+        numbers: dict[str, int] = {}
+        key = (repr(plain), *(
+            (value.geometry[1:], value.device, *(numbers.setdefault(n, len(numbers)) for n in (value.storage.name, value.object)))
+            for value in tensors.values()
+        ))  # fmt: skip
+        if key not in self._templates:
+            if len(self._templates) >= KEPT:
+                self._templates.clear()
+            self._templates[key] = self._capture(tensors, plain)
+        return self._templates[key]
+
+    def _capture(self, tensors: Mapping[str, Value], plain: Mapping[str, Any]) -> Program | str:
+        try:
+            template = replay(self._run, tensors, plain)
+        except Exception as error:  # of any kind: the replacement is the user's code, and torch raises what it likes
+            return f"the replacement fails here: {type(error).__name__}: {error}".splitlines()[0]
+        self._refuse_bad(template)
+        return template
+
+    def _refuse_bad(self, template: Program) -> None:
+        """Refuse a replacement that could fit no place."""
+        expected, found = len(self.pattern.program.outputs), len(template.outputs)
+        message, hint = None, "return what the pattern returns, in its order"
+        if expected != found:
+            message = f"returns {found} tensors where its pattern returns {expected}"
+        elif template.constants:
+            message, hint = "uses a tensor that it closes over", "make it a parameter of both"
+        elif any(operation.reshapes for operation in template.operations):
+            message, hint = "changes a tensor's geometry", "use views instead of t_, resize_ and the like"
+        if message:
+            raise RewriteError(f"rule {self.name!r}: the replacement {message}", hint=hint)
+
+    def _refuse_misfit(self, examples: Mapping[str, Any] | None) -> None:
+        """Refuse a replacement that takes what the pattern doesn't have, or that fails on the pattern's own tensors."""
+        names = {value.name for value in self.pattern.inputs}
+        known = names | self.pattern.wildcards
+        for name in self._takes:
+            if name not in known:
+                raise RewriteError(
+                    f"rule {self.name!r}: the replacement takes {name!r}, which the pattern has not",
+                    hint=f"the pattern has {', '.join(sorted(known))}",
+                )
+        if examples is None or not self.pattern.wildcards.intersection(self._takes) <= examples.keys():
+            return
+        tensors = {value.name: value for value in self.pattern.inputs if value.name in self._takes}
+        plain = {name: value for name, value in examples.items() if name in self._takes}
+        template = self._capture(tensors, plain)
+        if isinstance(template, str):
+            raise RewriteError(f"rule {self.name!r}: {template}", hint="it is tried on the pattern's own tensors first")
+
+
+class _named:  # noqa: N801  # read as a phrase
+    """Gives errors of capture the name of the rule."""
+
+    def __init__(self, rule: str, what: str) -> None:
+        self.rule, self.what = rule, what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        if isinstance(error, RewriteError):
+            raise RewriteError(f"rule {self.rule!r}: {error.message}", node=error.node, hint=error.hint) from error
+        if isinstance(error, Exception):
+            location = getattr(error, "location", None)
+            text = error.message if isinstance(error, CaptureError) else f"{type(error).__name__}: {error}"
+            raise RewriteError(
+                f"rule {self.rule!r}: the {self.what} can't be captured: {text}", location=location,
+                hint="give its tensors a type with inputs={'x': 'f32[4,4]'}, its other parameters a Wildcard",
+            ) from error  # fmt: skip
+
+
+def _as_pattern(code: Code, types: Mapping[str, str]) -> tuple[Program, dict[str, Any] | None]:
+    """Return a pattern's program, with wildcards, and an example of each."""
+    if not callable(code):
+        return parse(code) if isinstance(code, str) else code, {}
+    examples = {p.name: p.default for p in _parameters(code)}
+    plain = {name: _pair(name, default) for name, default in examples.items() if default is not inspect.Parameter.empty}
+    tensors = {name: _example(name, types.get(name, EXAMPLE_TYPE)) for name in examples if name not in plain}
+    if unknown := types.keys() - tensors.keys():
+        raise RewriteError(f"a type of {min(unknown)!r}, which is no tensor of the pattern")
+    first = {name: pair.example for name, pair in plain.items()}
+    program = replay(code, tensors, first)
+    for name, pair in plain.items():
+        program = _with_wildcard(program, replay(code, tensors, {**first, name: pair.other}), name, pair)
+    return program, first
+
+
+def _as_function(code: Code) -> tuple[Callable[..., Any], tuple[str, ...]]:
+    """Return a replacement as a function, and the names it takes."""
+    if callable(code):
+        return code, tuple(parameter.name for parameter in _parameters(code))
+    program = parse(code) if isinstance(code, str) else code
+    names = [value.name for value in program.inputs if not value.is_state]
+    plain = [s.name for op in program.operations for s in _symbols([*op.args, *op.kwargs.values()]) if s.kind == ANY]
+    return function_of(program), tuple(dict.fromkeys([*names, *plain]))
+
+
+def _parameters(code: Callable[..., Any]) -> list[inspect.Parameter]:
+    parameters = list(inspect.signature(code).parameters.values())
+    for parameter in parameters:
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
+            raise RewriteError(f"a parameter {parameter}: expected parameters with a name each")
+    return parameters
+
+
+def _pair(name: str, default: Any) -> Wildcard:
+    """Return two examples of a wildcard."""
+    if isinstance(default, Wildcard):
+        return default
+    if isinstance(default, bool):
+        return Wildcard(default, not default)
+    if isinstance(default, (int, float)):
+        return Wildcard(default, default + 1)
+    if isinstance(default, torch.dtype):
+        return Wildcard(default, torch.float64 if default is not torch.float64 else torch.float32)
+    raise RewriteError(f"the default of {name!r} is {default!r}: expected a number, a bool, a dtype or a Wildcard",
+                       hint="give two examples: Wildcard((0, 1), (1, 0))")  # fmt: skip
+
+
+def _example(name: str, type_text: str) -> Value:
+    program = parse(f"%x: {type_text} @s0 obj0 = input()\noutput(%x)")
+    (value,) = program.inputs
+    return Value(name, value.dtype, value.shape, storage=value.storage.__class__(f"{name}:bytes", "input"),
+                 object=f"{name}:object", stride=value.stride, offset=value.offset, device=value.device,
+                 conj=value.conj, neg=value.neg)  # fmt: skip
+
+
+def _with_wildcard(program: Program, other: Program, name: str, pair: Wildcard) -> Program:
+    """Return a program with the wildcard where two captures, with two examples of it, differ."""
+    show = Arguments(Handles()).show
+    first, second = show(pair.example), show(pair.other)
+    if [op.target for op in program.operations] != [op.target for op in other.operations]:
+        raise RewriteError(f"what the pattern runs depends on {name!r}", hint="make a rule for each case")
+    operations, is_found = [], False
+    for operation, changed in zip(program.operations, other.operations, strict=True):
+        names = [parameter for parameter, _ in parameters_of(operation.target)]
+        named, named_other = (Pattern.arguments_of(op, parameters_of(op.target)) for op in (operation, changed))
+        for key, argument in named.items():
+            if is_same_plain(_shape_of(argument), _shape_of(named_other[key])):
+                continue
+            if not (is_same_plain(argument, first) and is_same_plain(named_other[key], second)):
+                raise RewriteError(f"the pattern computes with {name!r} before {operation.target} takes it",
+                                   hint="pass it as it is, and compute in the replacement or in where")  # fmt: skip
+            operation, is_found = _with_argument(operation, names, key, Symbol(ANY, name)), True
+        operations.append(operation)
+    if not is_found:
+        raise RewriteError(f"the pattern never uses its parameter {name!r}", hint="remove it, or use it")
+    return program.replace_operations(operations)
+
+
+def _shape_of(argument: Any) -> Any:
+    """Return an argument without its handles: two captures have handles of their own."""
+    if isinstance(argument, Value):
+        return argument.name
+    return [_shape_of(item) for item in argument] if isinstance(argument, (list, tuple)) else argument
+
+
+def _with_argument(operation: Operation, names: list[str], key: str, argument: Any) -> Operation:
+    position = names.index(key) if key in names else int(key)
+    if position < len(operation.args):
+        args = (*operation.args[:position], argument, *operation.args[position + 1 :])
+        return operation.replace(args=args)
+    return operation.replace(kwargs={**operation.kwargs, key: argument})
+
+
+def _symbols(argument: Any) -> Iterator[Symbol]:
+    if isinstance(argument, Symbol):
+        yield argument
+    elif isinstance(argument, (list, tuple)):
+        for item in argument:
+            yield from _symbols(item)
