@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
+from graphalias.folding import counted_alike
 from graphalias.graph import CONSTANT, INPUT, OUTPUT, Operation, Program, Value, whole
 from graphalias.overlap import Footprint, footprint, footprints_overlap
 
@@ -53,8 +55,10 @@ class Draft:
 
     def __init__(self, program: Program) -> None:
         self.operations: dict[str, Operation] = {}
-        self.bindings = program.bindings
+        self.program, self.bindings = program, program.bindings
         self.reshaped = {op.operands[i].object for op in program.operations for i in op.reshapes}
+        moving = [value for op in program.operations if op.reshapes for value in (*op.operands, *op.results) if value]
+        self.resized = {value.storage.name for value in moving}
         self._next: dict[str, str] = {}
         self._previous: dict[str, str] = {}
         self._key: dict[str, int] = {}
@@ -142,6 +146,11 @@ class Draft:
     def base(self, storage: str) -> Value | None:
         """Return the first handle of a storage."""
         return self._base.get(storage)
+
+    @cached_property
+    def counted_alike(self) -> set[str]:
+        """The storages of the given program on which it counts offsets as the tensors do."""
+        return counted_alike(self.program)
 
     def is_lasting(self, value: Value) -> bool:
         """Whether a handle's storage outlives the program, returned or not."""

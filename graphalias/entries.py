@@ -15,7 +15,7 @@ from graphalias.dead import eliminate_dead_operations
 from graphalias.errors import ExecutorError
 from graphalias.executors import get_executor
 from graphalias.executors.eager import values_only
-from graphalias.folding import fold_views
+from graphalias.folding import counted_alike, fold_views
 from graphalias.graph import Program
 from graphalias.keys import module_of
 from graphalias.lower import Compiled
@@ -87,7 +87,7 @@ def prepared(program: Program, executor: str) -> Program:
     partitioned = partition(ordered, executor)
     if getattr(get_executor(executor, ordered), "TAKES_VIEWS", True):
         partitioned = absorb_views(partitioned)
-    return fold_views(partitioned, _counted_alike(ordered))
+    return fold_views(partitioned, counted_alike(ordered))
 
 
 def watch_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Watch:
@@ -105,14 +105,3 @@ def _read_anew(fn: Callable[..., Any]) -> set[int]:
     module = module_of(fn)
     children = () if module is None else module.modules()
     return {id(held) for child in children for held in module_dicts(child)}
-
-
-def _counted_alike(program: Program) -> set[str]:
-    """Return the storages on which the program counts offsets as the tensors do: those that are one allocation."""
-    storages = {value.storage.name for op in program.operations for value in op.results if value}
-    for value in (*program.inputs, *program.constants):
-        tensor = program.signature.inputs.get(value.name) or program.signature.constants.get(value.name)
-        offset = tensor.storage_offset() if isinstance(tensor, torch.Tensor) else tensor and tensor.offset
-        if offset != value.offset:
-            storages.discard(value.storage.name)
-    return storages

@@ -75,6 +75,19 @@ def is_plain_view(operation: Operation, moving: Collection[str]) -> bool:
     return is_plain and result.name == operation.name and result.storage.name not in moving
 
 
+def counted_alike(program: Program) -> set[str]:
+    """Return the storages of a captured program on which it counts offsets as the tensors do: one allocation each."""
+    storages = {value.storage.name for op in program.operations for value in op.results if value}
+    for value in (*program.inputs, *program.constants):
+        if value.is_state:
+            continue
+        spec, tensor = (getattr(program.signature, name, {}).get(value.name) for name in ("inputs", "constants"))
+        offset = spec.offset if spec is not None else tensor.storage_offset() if tensor is not None else None
+        if offset != value.offset:
+            storages.discard(value.storage.name)
+    return storages
+
+
 def _is_counted(operation: Operation, storages: Collection[str] | None) -> bool:
     return storages is None or operation.operands[0].storage.name in storages
 

@@ -15,15 +15,12 @@ from graphalias.matching import ANY, Match, Pattern, is_same_plain
 from graphalias.parser import parse
 from graphalias.replay import as_argument, function_of, parameters_of, replay
 from graphalias.safety import Proposal
-from graphalias.templates import fill_template
+from graphalias.templates import Templates, fill_template
 from graphalias.tracing.arguments import Arguments
 from graphalias.tracing.handles import Handles
 
 #: What a pattern's tensors are while it is captured, unless it says otherwise.
 EXAMPLE_TYPE = "f32[4,4]"
-
-#: Replacements kept for each rule, one for each geometry.
-KEPT = 1000
 
 Code = Callable[..., Any] | Program | str
 
@@ -106,7 +103,7 @@ class Rule:
             self.pattern = Pattern(made, {op.target: parameters_of(op.target) for op in made.operations})
         self.targets: Collection[str] | None = (self.pattern.anchor,)
         self._run, self._takes = _as_function(replacement)
-        self._templates: dict[Any, Program | str] = {}
+        self._templates = Templates(self._refuse_bad)
         self._refuse_misfit(examples)
 
     def __repr__(self) -> str:
@@ -129,10 +126,11 @@ class Rule:
             ) from error  # fmt: skip
 
     def _proposal(self, match: Match, draft: Draft) -> Proposal | str:
-        template = self._template(match, draft.bindings)
+        tensors = {name: match.values[name] for name in self._takes if name in match.values}
+        plain = {name: as_argument(match.plain[name], draft.bindings) for name in self._takes if name in match.plain}
+        template = self._templates.of(self._run, tensors, plain, repr(plain))
         if isinstance(template, str):
             return template
-        tensors = {name: value for name, value in match.values.items() if name in self._takes}
         filled = fill_template(template, tensors, match.operations, draft)
         if isinstance(filled, str):
             return filled
@@ -158,29 +156,6 @@ class Rule:
                 kept.append(operation)
                 needed |= {value.name for value in operation.operands}
         return kept[::-1]
-
-    def _template(self, match: Match, bindings: Mapping[str, Any]) -> Program | str:
-        """Return the replacement captured at a match's geometry, or why it can't be."""
-        tensors = {name: match.values[name] for name in self._takes if name in match.values}
-        plain = {name: as_argument(match.plain[name], bindings) for name in self._takes if name in match.plain}
-        numbers: dict[str, int] = {}
-        key = (repr(plain), *(
-            (value.geometry[1:], value.device, *(numbers.setdefault(n, len(numbers)) for n in (value.storage.name, value.object)))
-            for value in tensors.values()
-        ))  # fmt: skip
-        if key not in self._templates:
-            if len(self._templates) >= KEPT:
-                self._templates.clear()
-            self._templates[key] = self._capture(tensors, plain)
-        return self._templates[key]
-
-    def _capture(self, tensors: Mapping[str, Value], plain: Mapping[str, Any]) -> Program | str:
-        try:
-            template = replay(self._run, tensors, plain)
-        except Exception as error:  # of any kind: the replacement is the user's code, and torch raises what it likes
-            return f"the replacement fails here: {type(error).__name__}: {error}".splitlines()[0]
-        self._refuse_bad(template)
-        return template
 
     def _refuse_bad(self, template: Program) -> None:
         """Refuse a replacement that could fit no place."""
@@ -209,7 +184,7 @@ class Rule:
             return
         tensors = {value.name: value for value in self.pattern.inputs if value.name in self._takes}
         plain = {name: value for name, value in examples.items() if name in self._takes}
-        template = self._capture(tensors, plain)
+        template = self._templates.of(self._run, tensors, plain, repr(plain))
         if isinstance(template, str):
             raise RewriteError(f"rule {self.name!r}: {template}", hint="it is tried on the pattern's own tensors first")
 
@@ -245,9 +220,10 @@ def _as_pattern(code: Code, types: Mapping[str, str]) -> tuple[Program, dict[str
     if unknown := types.keys() - tensors.keys():
         raise RewriteError(f"a type of {min(unknown)!r}, which is no tensor of the pattern")
     first = {name: pair.example for name, pair in plain.items()}
-    program = replay(code, tensors, first)
+    program = captured = replay(code, tensors, first)
     for name, pair in plain.items():
-        program = _with_wildcard(program, replay(code, tensors, {**first, name: pair.other}), name, pair)
+        other = replay(code, tensors, {**first, name: pair.other})
+        program = _with_wildcard(program, (captured, other), name, pair)
     return program, first
 
 
@@ -291,34 +267,35 @@ def _example(name: str, type_text: str) -> Value:
                  conj=value.conj, neg=value.neg)  # fmt: skip
 
 
-def _with_wildcard(program: Program, other: Program, name: str, pair: Wildcard) -> Program:
+def _with_wildcard(program: Program, captures: tuple[Program, Program], name: str, pair: Wildcard) -> Program:
     """Return a program with the wildcard where two captures, with two examples of it, differ."""
     show = Arguments(Handles()).show
     first, second = show(pair.example), show(pair.other)
-    if [op.target for op in program.operations] != [op.target for op in other.operations]:
+    one, other = (capture.operations for capture in captures)
+    if [op.target for op in one] != [op.target for op in other]:
         raise RewriteError(f"what the pattern runs depends on {name!r}", hint="make a rule for each case")
     operations, is_found = [], False
-    for operation, changed in zip(program.operations, other.operations, strict=True):
-        names = [parameter for parameter, _ in parameters_of(operation.target)]
-        named, named_other = (Pattern.arguments_of(op, parameters_of(op.target)) for op in (operation, changed))
-        for key, argument in named.items():
-            if is_same_plain(_shape_of(argument), _shape_of(named_other[key])):
+    for operation, *pairs in zip(program.operations, one, other, strict=True):
+        parameters = parameters_of(operation.target)
+        mine, theirs = (Pattern.arguments_of(capture, parameters) for capture in pairs)
+        for key, argument in mine.items():
+            if is_same_plain(_without_handles(argument), _without_handles(theirs[key])):
                 continue
-            if not (is_same_plain(argument, first) and is_same_plain(named_other[key], second)):
+            if not (is_same_plain(argument, first) and is_same_plain(theirs[key], second)):
                 raise RewriteError(f"the pattern computes with {name!r} before {operation.target} takes it",
                                    hint="pass it as it is, and compute in the replacement or in where")  # fmt: skip
-            operation, is_found = _with_argument(operation, names, key, Symbol(ANY, name)), True
+            operation, is_found = _with_argument(operation, [n for n, _ in parameters], key, Symbol(ANY, name)), True
         operations.append(operation)
     if not is_found:
         raise RewriteError(f"the pattern never uses its parameter {name!r}", hint="remove it, or use it")
     return program.replace_operations(operations)
 
 
-def _shape_of(argument: Any) -> Any:
+def _without_handles(argument: Any) -> Any:
     """Return an argument without its handles: two captures have handles of their own."""
     if isinstance(argument, Value):
         return argument.name
-    return [_shape_of(item) for item in argument] if isinstance(argument, (list, tuple)) else argument
+    return [_without_handles(item) for item in argument] if isinstance(argument, (list, tuple)) else argument
 
 
 def _with_argument(operation: Operation, names: list[str], key: str, argument: Any) -> Operation:

@@ -84,6 +84,7 @@ class _Review:
         self.late: list[str] = []
         self.storages: dict[str, Storage] = {}  # what a new storage is called from now on
         self.objects: dict[str, str] = {}
+        self.adapted: dict[str, Value] = {}
         self.moved: list[_Moved] = []
 
     def plan(self) -> Plan:
@@ -222,7 +223,9 @@ class _Review:
         object_ = self.objects.get(value.object, value.object)
         if storage is value.storage and object_ == value.object:
             return value
-        return replace(value, storage=storage, object=object_)
+        if value.name not in self.adapted:
+            self.adapted[value.name] = replace(value, storage=storage, object=object_)
+        return self.adapted[value.name]
 
     def _adapt(self, operation: Operation) -> Operation:
         results = tuple(result and self._adapted(result) for result in operation.results)
@@ -277,6 +280,10 @@ class _Moved:
         returned = [value for value in self.returned if value.object == self.old.object]
         if returned and self.old.storage.name == self.new.storage.name:
             raise Refused(f"%{returned[0].name} is returned, and would be the same object as %{self.new.name}")
+        low, high = byte_range(self.old.access)
+        spans = [byte_range(value.access) for value in self.derived.values()]
+        if any(start < end and not (low <= start and end <= high) for start, end in spans):
+            raise Refused(f"a view of %{self.old.name} reaches beyond it")
         if self.shift and len(objects - {self.new.object}) > 1:
             raise Refused(f"views of %{self.old.name} count their offset from its first element")
 
@@ -313,7 +320,8 @@ class _Moved:
                 raise Refused(f"%{name} is returned, and would share memory with %{others[0].name}")
         before = self.review.old_storages.get(self.old.storage.name) or self.draft.base(self.old.storage.name)
         after = self.review.new_storages.get(new.storage.name) or self.draft.base(new.storage.name)
-        if self.shift or before is None or after is None or _end(before) != _end(after):
+        is_resized = not {self.old.storage.name, new.storage.name}.isdisjoint(self.draft.resized)
+        if self.shift or is_resized or before is None or after is None or _end(before) != _end(after):
             raise Refused(f"%{name} is returned, and would lie on memory of another size")
 
     def _refuse_conflicts(self) -> None:
@@ -336,6 +344,8 @@ class _Moved:
             here = touch._replace(key=footprint(self.value(touch.value).access))
             for other, theirs in self.review.later_conflicts(here):
                 first, second = (user, other) if self.draft.comes_before(user.name, other.name) else (other, user)
+                if user is other:
+                    raise Refused(f"{place_of(user)} would take the memory it writes through another tensor, too")
                 if (touch if first is user else theirs).is_write:
                     raise Refused(f"{place_of(first)} would write what {place_of(second)} uses, through another tensor")
         for value in self.returned:

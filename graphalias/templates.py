@@ -1,14 +1,61 @@
-"""A captured replacement put in the place of a match: its names and memory become the program's."""
+"""A replacement captured once for each geometry, and put in the place of a match in the program's names."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from graphalias.draft import Draft
 from graphalias.errors import RewriteError
 from graphalias.graph import Operation, Program, Storage, Symbol, Value
+from graphalias.replay import replay
+
+#: Replacements a rule keeps, one for each geometry.
+KEPT = 1000
+
+
+class Templates:
+    """What a function does, captured once for each geometry it meets.
+
+    Parameters
+    ----------
+    check : callable, optional
+        Called with each program captured; raises where it is of no use.
+    """
+
+    def __init__(self, check: Callable[[Program], None] = lambda program: None) -> None:
+        self._check = check
+        self._kept: dict[Any, Program | str] = {}
+
+    def of(
+        self, run: Callable[..., Any], tensors: Mapping[str, Value], plain: Mapping[str, Any], key: Any
+    ) -> Program | str:
+        """Return what a function does, called with tensors like some handles; or why it fails on them.
+
+        ``key`` tells the function and its plain arguments from others.
+        """
+        numbers: dict[str, int] = {}
+        geometries = tuple(
+            (*value.geometry[1:], value.device, numbers.setdefault(f"@{value.storage.name}", len(numbers)),
+             numbers.setdefault(value.object, len(numbers)))
+            for value in tensors.values()
+        )  # fmt: skip
+        if (key, geometries) not in self._kept:
+            if len(self._kept) >= KEPT:
+                self._kept.clear()
+            self._kept[key, geometries] = self._capture(run, tensors, plain)
+        return self._kept[key, geometries]
+
+    def _capture(
+        self, run: Callable[..., Any], tensors: Mapping[str, Value], plain: Mapping[str, Any]
+    ) -> Program | str:
+        try:
+            template = replay(run, tensors, plain)
+        except Exception as error:  # of any kind: the function is the user's, and torch raises what it likes
+            return f"the replacement fails here: {type(error).__name__}: {error}".splitlines()[0]
+        self._check(template)
+        return template
 
 
 @dataclass(frozen=True)
