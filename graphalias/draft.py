@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from graphalias.folding import counted_alike
-from graphalias.graph import CONSTANT, INPUT, OUTPUT, Operation, Program, Value, whole
+from graphalias.graph import CONSTANT, INPUT, OUTPUT, Access, Operation, Program, Value, whole
 from graphalias.overlap import Footprint, footprint, footprints_overlap
 
 #: Between the positions of neighbours there is room for what takes their place; when it is used up, all are renumbered.
@@ -65,6 +65,8 @@ class Draft:
         self._producer: dict[str, str] = {}
         self._users: dict[str, dict[str, None]] = {}
         self._touches: dict[str, tuple[Touch, ...]] = {}
+        self._where: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}  # of each operation: places, those written
+        self._footprints: dict[Access, Footprint] = {}
         self._toucher: dict[str, list[str]] = {}  # of each place, in order
         self._writers: dict[str, list[str]] = {}
         self._taken: set[str] = {OUTPUT, *program.graph}
@@ -119,11 +121,16 @@ class Draft:
 
     def touches_of(self, operation: Operation) -> tuple[Touch, ...]:
         """Return what any operation reads and writes."""
-        found = [Touch(value, footprint(access), is_write) for value, access, is_write in operation.effects]
+        found = [Touch(value, self._footprint(access), is_write) for value, access, is_write in operation.effects]
         if self.reshaped:
             objects = {value.object: value for value in operation.operands if value.object in self.reshaped}
-            found += [Touch(value, footprint(whole(name)), False) for name, value in objects.items()]
+            found += [Touch(value, self._footprint(whole(name)), False) for name, value in objects.items()]
         return tuple(touch for touch in found if touch.key.run_bytes)
+
+    def _footprint(self, access: Access) -> Footprint:
+        if access not in self._footprints:
+            self._footprints[access] = footprint(access)
+        return self._footprints[access]
 
     def conflicting(self, touch: Touch, after: str, before: str | None = None) -> Iterator[tuple[Operation, Touch]]:
         """Yield what, after one operation and before another, has an order with a touch; latest to the end."""
@@ -237,18 +244,18 @@ class Draft:
             self._producer[result.name] = name
             self._base.setdefault(result.storage.name, result)
             self._taken |= {result.name, result.storage.name, result.object}
-        self._touches[name] = self.touches_of(operation)
-        for index, places in self._places(name):
-            for place in places:
-                names = index.setdefault(place, [])
-                names.insert(bisect_left(names, self._key[name], key=self._key.__getitem__), name)
+        touches = self._touches[name] = self.touches_of(operation)
+        places = tuple({touch.key.place for touch in touches})
+        self._where[name] = places, tuple({touch.key.place for touch in touches if touch.is_write})
+        for index, place in self._indexed(name):
+            names = index.setdefault(place, [])
+            names.insert(bisect_left(names, self._key[name], key=self._key.__getitem__), name)
 
     def _remove(self, name: str) -> None:
         operation = self.operations[name]
-        for index, places in self._places(name):
-            for place in places:
-                names = index[place]
-                del names[bisect_left(names, self._key[name], key=self._key.__getitem__)]
+        for index, place in self._indexed(name):
+            names = index[place]
+            del names[bisect_left(names, self._key[name], key=self._key.__getitem__)]
         for value in (*operation.operands, *operation.states):
             self._users[value.name].pop(name, None)
         for result in filter(None, operation.results):
@@ -261,9 +268,9 @@ class Draft:
             self._next[before], self._previous[behind] = behind, before
         else:
             del self._next[before]
-        del self.operations[name], self._touches[name], self._key[name]
+        del self.operations[name], self._touches[name], self._where[name], self._key[name]
 
-    def _places(self, name: str) -> Iterator[tuple[dict[str, list[str]], list[str]]]:
-        touches = self._touches[name]
-        yield self._toucher, list(dict.fromkeys(touch.key.place for touch in touches))
-        yield self._writers, list(dict.fromkeys(touch.key.place for touch in touches if touch.is_write))
+    def _indexed(self, name: str) -> Iterator[tuple[dict[str, list[str]], str]]:
+        places, written = self._where[name]
+        yield from ((self._toucher, place) for place in places)
+        yield from ((self._writers, place) for place in written)

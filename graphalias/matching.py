@@ -99,6 +99,10 @@ class Pattern:
         _refuse_bad(self)
         self.in_order = _matching_order(self.operations)
         self.anchor = self.in_order[0].target
+        # what makes the anchor's operands: one look at them rules out most places
+        targets = {operation.name: operation.target for operation in self.operations}
+        made = [self.producers.get(value.name) for value in self.in_order[0].operands]
+        self._makers = [(i, targets[name]) for i, name in enumerate(made) if name is not None]
         self.must_precede = list(_order_between(program, self.operations))
         self.arguments = {op.name: self.named_arguments(op, op.target) for op in self.operations}
 
@@ -120,7 +124,10 @@ class Pattern:
 
     def matches(self, anchor: Operation, program: Uses) -> Iterator[Match]:
         """Yield the matches whose last operation is the anchor."""
-        if anchor.target == self.anchor:
+        operands = anchor.operands
+        if anchor.target == self.anchor and all(
+            i < len(operands) and program.producer(operands[i]).target == target for i, target in self._makers
+        ):
             yield from _Search(self, program).run(anchor)
 
 

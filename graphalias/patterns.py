@@ -96,7 +96,7 @@ class Rule:
         where: Callable[[Match], bool] | None = None, inputs: Mapping[str, str] | None = None,
         keeps_intermediates: bool = False,
     ) -> None:  # fmt: skip
-        self.name = name or getattr(pattern, "__name__", None) or getattr(pattern, "name", "rule")
+        self.name = name or str(getattr(pattern, "__name__", "rule"))
         self.where, self.keeps_intermediates = where, keeps_intermediates
         with _named(self.name, "pattern"):
             made, examples = _as_pattern(pattern, inputs or {})
@@ -152,7 +152,8 @@ class Rule:
         for operation in (draft.operations[name] for name in draft.in_order(inside)[::-1]):
             names = {result.name for result in operation.results if result}
             used = {r.name for r in operation.results if r for user in draft.users(r) if user.name not in inside}
-            if not operation.writes and not operation.states and (used - outputs or names & needed) and not used & outputs:
+            is_needed = not used.isdisjoint(names - outputs) or not names.isdisjoint(needed)
+            if is_needed and not operation.writes and not operation.states and used.isdisjoint(outputs):
                 kept.append(operation)
                 needed |= {value.name for value in operation.operands}
         return kept[::-1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 from typing import Protocol
 
 from graphalias.aliases import adds_nothing, insert_update_aliases
@@ -135,7 +134,9 @@ class _Rewriter:
         return Steps(tuple(self.steps), self.program, self.finish())
 
     def finish(self) -> Program:
-        """Return the draft as a program, ordered if the given one was."""
+        """Return the draft as a program, ordered if the given one was; that one itself where nothing was replaced."""
+        if not self.count:
+            return self.program
         program = self.program.replace_operations(self.draft.operations[name] for name in self.draft)
         program.notes |= {name: note for name, note in self.notes.items() if name in program.graph}
         return insert_update_aliases(program) if self.is_ordered else program
@@ -176,20 +177,16 @@ class _Rewriter:
             error.steps = Steps(tuple(self.steps), self.program, self.finish())
             raise error
         operands = [value for operation in proposal.matched for value in operation.operands]
-        made = tuple(self._placed(operation, anchor) for operation in plan.made)
-        self.draft.replace(plan.matched, made, plan.late, plan.renamed)
+        self.draft.replace(plan.matched, plan.made, plan.late, plan.renamed)
         erased = self.draft.erase_unused(operands)
         self.count += 1
         before = (*proposal.matched, *erased)
         note = f"{rule.name}: in place of {', '.join(f'%{operation.name}' for operation in before)}"
         kept = set(plan.matched)
-        self.notes |= {operation.name: note for operation in made if operation.name not in kept}
-        self._add(Step(rule.name, anchor.name, anchor.location, before, made, _since(start)))
-        values = [value for operation in made for value in (*operation.operands, *operation.results) if value]
-        return self._near([*values, *operands, *plan.renamed.values()], made)
-
-    def _placed(self, operation: Operation, anchor: Operation) -> Operation:
-        return operation if operation.location else replace(operation, location=anchor.location)
+        self.notes |= {operation.name: note for operation in plan.made if operation.name not in kept}
+        self._add(Step(rule.name, anchor.name, anchor.location, before, plan.made, _since(start)))
+        values = [value for operation in plan.made for value in (*operation.operands, *operation.results) if value]
+        return self._near([*values, *operands, *plan.renamed.values()], plan.made)
 
     def _near(self, values: Iterable[Value], made: Iterable[Operation]) -> list[str]:
         """Return the operations whose matches may be others now, the first to be looked at last."""
@@ -241,11 +238,15 @@ def without_update_aliases(program: Program) -> Program:
     """
     renamed: dict[str, Value] = {}
     operations = []
+
+    def original(value: Value) -> Value:
+        return renamed.get(value.name, value)
+
     for operation in program.operations:
         if operation.target == REGION:
             raise RewriteError("a partitioned program can't be rewritten", node=operation.name,
                                hint="rewrite before partition")  # fmt: skip
-        operation = operation.rename(lambda value: renamed.get(value.name, value))
+        operation = operation.rename(original)
         if operation.target == UPDATE_ALIASES:
             renamed |= {r.name: v for r, v in zip(operation.results, operation.operands, strict=True) if r}
         else:

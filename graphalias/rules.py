@@ -7,7 +7,7 @@ region, it saves with or without them.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 from graphalias.draft import Draft
 from graphalias.errors import RewriteError
 from graphalias.executors.eager import resolve_argument
-from graphalias.folding import is_foldable
+from graphalias.folding import is_plain_view
 from graphalias.graph import Operation, Value
 from graphalias.matching import Match
 from graphalias.overlap import overlaps
@@ -77,7 +77,9 @@ def _goes_through_more(match: Match) -> bool:
 redundant_clone = Rule(_clone, lambda x: x, name="redundant_clone")
 
 #: A cast to the dtype that is there.
-redundant_cast = Rule(_cast, lambda x: x, name="redundant_cast", where=lambda match: match["x"].dtype == match["dtype"].name)
+redundant_cast = Rule(
+    _cast, lambda x: x, name="redundant_cast", where=lambda match: match["x"].dtype == match["dtype"].name
+)
 
 #: A copy into memory that is not needed apart from it.
 copy_into_dead = Rule(lambda buffer, x: buffer.copy_(x), lambda x: x, name="copy_into_dead")
@@ -92,7 +94,7 @@ double_cast = Rule(
 class _Made:
     """A rule whose replacement is made from the operation it looks at."""
 
-    name: str
+    name = ""
     targets: Collection[str] | None = None
 
     def __init__(self) -> None:
@@ -164,7 +166,7 @@ class CatInPlace(_Made):
     """
 
     name = "cat_in_place"
-    targets = ("aten.cat.default",)
+    targets: Collection[str] | None = ("aten.cat.default",)
 
     def proposals(self, anchor: Operation, draft: Draft) -> Iterator[Proposal | str]:
         """Yield slices of one buffer, written by the operations that make the parts."""
@@ -223,12 +225,12 @@ class ViewOfView(_Made):
 
     def proposals(self, anchor: Operation, draft: Draft) -> Iterator[Proposal | str]:
         """Yield one ``as_strided`` in the place of two views, where offsets count from what the tensors say."""
-        if not is_foldable(anchor):
+        if not is_plain_view(anchor, draft.resized):
             return
         view, result = draft.producer(anchor.operands[0]), anchor.results[0]
         storage = anchor.operands[0].storage
         is_counted = storage.lifetime == "local" or storage.name in draft.counted_alike
-        if not is_counted or not is_foldable(view) or len(draft.users(anchor.operands[0])) > 1:
+        if not is_counted or not is_plain_view(view, draft.resized) or len(draft.users(anchor.operands[0])) > 1:
             return
         root = view.operands[0]
         assert result is not None
@@ -287,7 +289,7 @@ def operator_of(target: str) -> Any:
     return getattr(getattr(getattr(torch.ops, namespace), name), overload)
 
 
-@lru_cache(maxsize=None)
+@cache
 def in_place_target(target: str) -> str | None:
     """Return the target that does the same over its first operand, for a pointwise one that writes nothing.
 
@@ -299,7 +301,7 @@ def in_place_target(target: str) -> str | None:
     return _if_it_writes(target, f"{namespace}.{name}_.{overload}", 0)
 
 
-@lru_cache(maxsize=None)
+@cache
 def out_target(target: str) -> str | None:
     """Return the target that writes its result to ``out``, for a pointwise one that writes nothing.
 

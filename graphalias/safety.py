@@ -15,7 +15,7 @@ them can be seen when the program is over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -354,15 +354,16 @@ class _Moved:
                 raise Refused(f"%{value.name} is returned, and {place_of(other)} would write it")
 
 
-
 def footprints_meet(a: Footprint, b: Footprint) -> bool:
     """Whether two footprints, of whatever places, may have a byte in common."""
     return a.place == b.place and footprints_overlap(a, b)
 
 
-def _writes(operations: object, touches_of: object, own: Mapping[str, Value]) -> dict[Footprint, Touch]:
+def _writes(
+    operations: Iterable[Operation], touches_of: Callable[[Operation], Iterable[Touch]], own: Mapping[str, Value]
+) -> dict[Footprint, Touch]:
     """Return what operations write of memory that is not their own."""
-    found = (touch for operation in operations for touch in touches_of(operation))  # type: ignore[attr-defined, operator]
+    found = (touch for operation in operations if operation.writes for touch in touches_of(operation))
     return {t.key: t for t in found if t.is_write and not t.value.is_state and t.key.place not in own}
 
 

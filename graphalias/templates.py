@@ -108,12 +108,13 @@ class _Filling:
         self.storages: dict[str, Storage] = {}
         self.objects: dict[str, str] = {}
         self.opaque = _opaque_names(template, draft.bindings)
-        firsts = {value.object: value for value in reversed(tensors.values())}
+        firsts = {value.object: value for value in reversed(list(tensors.values()))}
         inputs = [value for value in template.inputs if not value.is_state]
         for value, given in zip(inputs, dict.fromkeys(v.object for v in tensors.values()), strict=True):
             self._bind(value, firsts[given])
         names = draft.in_order(operation.name for operation in matched)
         operations = [draft.operations[name] for name in names]
+        self.location = operations[-1].location
         self.entering = {s.storage.name: s for operation in operations[::-1] for s in operation.states}
         self.leaving = {r.storage.name: r for op in operations for r in op.results if r and r.is_state}
 
@@ -142,7 +143,7 @@ class _Filling:
         filled = operation.rename(lambda value: self.values[value.name])
         kwargs = {key: self._plain(argument) for key, argument in filled.kwargs.items()}
         args = tuple(map(self._plain, filled.args))
-        return filled.replace(name=name, args=args, kwargs=kwargs, results=results, location=None)
+        return filled.replace(name=name, args=args, kwargs=kwargs, results=results, location=self.location)
 
     def _result(self, result: Value, operation: str, name: str) -> Value:
         storage = self.storages.setdefault(result.storage.name, None)  # type: ignore[arg-type]

@@ -187,8 +187,8 @@ def print_savings(console: Console) -> None:
         before = capture(fn, x)
         after = rewrite_in_steps(before, [rule]).program
         (touched, allocated, count), (touched_after, allocated_after, count_after) = map(moved_bytes, (before, after))
-        row = [f"{count} -> {count_after}"]
-        row += [f"{a / 2**20:.1f} -> {b / 2**20:.1f}" for a, b in ((touched, touched_after), (allocated, allocated_after))]
+        mib = [value / 2**20 for value in (touched, touched_after, allocated, allocated_after)]
+        row = [f"{count} -> {count_after}", f"{mib[0]:.1f} -> {mib[1]:.1f}", f"{mib[2]:.1f} -> {mib[3]:.1f}"]
         row += [f"{eager_ms(before, x):.2f} -> {eager_ms(after, x):.2f}"]
         table.add_row(rule.name, *row)
     console.print(table)
