@@ -41,7 +41,7 @@ class Storage:
 class Access(NamedTuple):
     """Memory that is read or written: a strided set of bytes of one place.
 
-    Parameters
+    Attributes
     ----------
     place : str
         Name of a storage, or of an object where its geometry is meant (both are one namespace).
