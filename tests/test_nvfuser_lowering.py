@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812  # its usual name
 import graphalias
 from graphalias import Operation, capture
 from graphalias.entries import prepared
-from graphalias.executors import nvfuser
+from graphalias.executors import nvfuser, once
 from graphalias.executors.nvfuser.calling import FusedRegion
 from graphalias.executors.nvfuser.loading import why_unavailable
 from graphalias.graph import REGION
@@ -138,7 +139,11 @@ def _view_of_input() -> tuple[torch.Tensor, ...]:
 DISCUSSION: dict[str, tuple[Callable[..., Any], Callable[[], tuple[torch.Tensor, ...]]]] = {
     "add, then add in place": (lambda x, y: (z := x + y, z.add_(1))[0], lambda: (ramp(4, 10), ramp(4, 10))),
     "an input written and returned": (lambda x: x.add_(1).mul_(2), lambda: (ramp(3, 3),)),
-    "exp in place, then add": (lambda x, y, z: y.exp_().add(x) + z.exp(), _view_of_input),
+    "exp in place, then add: the alias is read": (
+        lambda x, y, z: y.exp_().add(x) + z.exp(),
+        lambda: (ramp(2, 1, 2), ramp(2, 1, 2), ramp(1, 2, 2)),
+    ),
+    "exp in place, then add: z is a view of y": (lambda x, y, z: y.exp_().add(x) + z.exp(), _view_of_input),
     "half of a chunk": (lambda x: (c := x.chunk(2, dim=1), c[0].mul_(2), c[0] + c[1])[2], lambda: (ramp(4, 10),)),
     "setitem on a view": (lambda x: (x.view(3, 2)[0].fill_(0), x * 2 + 1)[1], lambda: (ramp(2, 3),)),
     "tanh in place, then products": (lambda x: (x.tanh_(), x * x * x * x)[1], lambda: (ramp(4, 4),)),
@@ -327,6 +332,53 @@ def test_isomorphic_regions_share_a_definition(monkeypatch: pytest.MonkeyPatch) 
     assert [str(region.writes[0].value.name) for region in compiled.regions] == [
         region.operation.operands[0].name for region in compiled.regions
     ]
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, y: (x.add_(y).mul_(x), x * y - 2, y.sin_(), x + y),
+        lambda x, y: (x.gt_(0.5), x.mul_(y), torch.atan2(x, y)),
+        lambda x, y: (x.sub_(y[0, 0], alpha=2).clamp_(-1, 1), x.neg()),
+        lambda x, y: (z := x.exp(), z.add_(y), z.mul(z)),
+    ],
+)
+def test_elementwise_form_is_the_traced_one(fn: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A form made directly becomes the definition that tracing gives, for half precision too."""
+    from graphalias.executors.nvfuser import form
+
+    for dtype in (torch.float32, torch.bfloat16):
+        args = ramp(4, 4).to(dtype), ramp(4, 4)
+        direct = fused(fn, *args)
+        with monkeypatch.context() as patch:
+            patch.setattr(form, "elementwise_form", lambda body: None)
+            traced = fused(fn, *args)
+        assert [str(write) for write in direct.writes] == [str(write) for write in traced.writes]
+        assert operations_of(direct.definition) == operations_of(traced.definition)
+
+
+def operations_of(definition: str) -> list[str]:
+    """Return the operations of a definition in order."""
+    return re.findall(r"fd\.(?:ops\.)?(\w+)\(", definition)
+
+
+def test_a_thousand_operations_lower_in_two_seconds() -> None:
+    """A long program is lowered in under two seconds, the best of three."""
+
+    def long(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        for i in range(500):
+            x.mul_(1 + i / 1000)
+            y = y.sin() if i % 2 else y + x
+        return y
+
+    program = prepared(capture(long, ramp(8, 8), ramp(8, 8)), "nvfuser")
+    best = math.inf
+    for _ in range(3):
+        once._compiled.clear()
+        start = time.perf_counter()
+        graphalias.lower(program, "nvfuser", strict=True)
+        best = min(best, time.perf_counter() - start)
+    assert best < 2
 
 
 def test_regions_are_capped() -> None:

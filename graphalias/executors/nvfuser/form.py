@@ -13,6 +13,7 @@ from torch.fx import Graph, Node
 
 from graphalias.executors.functional import functional_form
 from graphalias.executors.nvfuser import movement, pointwise, products, reductions  # noqa: F401  # they fill the table
+from graphalias.executors.nvfuser.elementwise import elementwise_form
 from graphalias.executors.nvfuser.table import CREATE, MOVE, TABLE, dtype_of, lowering_of, shape_of
 from graphalias.graph import Program
 
@@ -75,9 +76,20 @@ class Form:
 
 def form_of(body: Program) -> Form:
     """Return the functional form of a region's body."""
+    made = elementwise_form(body)
+    return _traced(body) if made is None else _form(*made)
+
+
+def _form(graph: Graph, written: dict[Node, Node]) -> Form:
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    outputs = list(next(node for node in graph.nodes if node.op == "output").args[0])
+    return Form(graph, inputs, outputs, {inputs.index(target): value for target, value in written.items()})
+
+
+def _traced(body: Program) -> Form:
+    """Return the form that PyTorch's functionalisation and decompositions make."""
     module, _ = functional_form(body, decompositions(), keeps_views=True)
     graph = module.graph
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
     last: dict[Node, Node] = {}
     at_the_end = _writes_at_the_end(graph)
     for node in list(graph.nodes):
@@ -98,8 +110,7 @@ def form_of(body: Program) -> Form:
             for old, new in last.items():
                 node.replace_input_with(old, new)
             _forget_contents(graph, node)
-    outputs = list(next(node for node in graph.nodes if node.op == "output").args[0])
-    return Form(graph, inputs, outputs, {inputs.index(target): value for target, value in last.items()})
+    return _form(graph, last)
 
 
 def _writes_at_the_end(graph: Graph) -> set[Node]:

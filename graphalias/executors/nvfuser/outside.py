@@ -13,7 +13,7 @@ from graphalias.executors.functional import alone
 from graphalias.executors.nvfuser import products
 from graphalias.executors.nvfuser.builder import DTYPES
 from graphalias.executors.nvfuser.form import form_of, is_view, root_of
-from graphalias.executors.nvfuser.table import why_not_lowered
+from graphalias.executors.nvfuser.table import is_always_lowered, why_not_lowered
 from graphalias.graph import Operation, Value
 from graphalias.values import may_repeat
 
@@ -66,12 +66,15 @@ def _why_by_values(operation: Operation, fuses_products: bool) -> str | None:
 
 def _answer(operation: Operation) -> tuple[str | None, int]:
     """Return why an operation's functional form can't be lowered, and how many nodes it has; once for a kind."""
-    key = (
-        operation.target, tuple((v.dtype, v.shape) for v in operation.operands),
-        repr([argument for argument in operation.args if not isinstance(argument, (Value, list))]),
-        repr({name: a for name, a in operation.kwargs.items() if not isinstance(a, (Value, list))}),
-        tuple(result is not None for result in operation.results),
+    key: tuple[Any, ...] = (
+        operation.target, tuple(v.dtype for v in operation.operands), tuple(r is not None for r in operation.results),
+        [type(argument) for argument in operation.args] if is_always_lowered(operation.target) else [
+            tuple(v.shape for v in operation.operands),
+            [argument for argument in operation.args if not isinstance(argument, (Value, list))],
+            {name: a for name, a in operation.kwargs.items() if not isinstance(a, (Value, list))},
+        ],
     )  # fmt: skip
+    key = (*key[:-1], repr(key[-1]))
     with _lock:
         if key not in _answers:
             _answers[key] = _ask_functional_form(operation)

@@ -23,7 +23,7 @@ def compute_dtype(node: Node, arguments: tuple[Any, ...], kind: Any) -> torch.dt
     return elementwise_dtypes(*[a for a in given if a is not None], type_promotion_kind=kind)[0]
 
 
-def pointwise(*targets: str, how: str, count: int, kind: Any = PROMOTION.DEFAULT, refuse: Refuse = lambda node: None,
+def pointwise(*targets: str, how: str, count: int, kind: Any = PROMOTION.DEFAULT, refuse: Refuse | None = None,
               rounds_numbers: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
     """Enter an elementwise operation whose first ``count`` arguments are promoted together.
 
@@ -49,7 +49,7 @@ def pointwise(*targets: str, how: str, count: int, kind: Any = PROMOTION.DEFAULT
     return enter
 
 
-def _same_name(names: str, kind: Any, how: str, count: int = 1, refuse: Refuse = lambda node: None) -> None:
+def _same_name(names: str, kind: Any, how: str, count: int = 1, refuse: Refuse | None = None) -> None:
     for name in names.split():
         overloads = ("Tensor", "Scalar") if kind is PROMOTION.ALWAYS_BOOL else ("default",)
 

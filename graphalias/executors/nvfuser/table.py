@@ -36,7 +36,7 @@ class Lowering:
     kind: str
     emit: Callable[..., Any]
     how: str
-    refuse: Callable[[Node], str | None]
+    refuse: Callable[[Node], str | None] | None = None
 
 
 TABLE: dict[str, Lowering] = {}
@@ -45,7 +45,7 @@ Emit = Callable[..., Any]
 
 
 def lowers(
-    *targets: str, kind: str, how: str, refuse: Callable[[Node], str | None] = lambda node: None
+    *targets: str, kind: str, how: str, refuse: Callable[[Node], str | None] | None = None
 ) -> Callable[[Emit], Emit]:
     """Enter a function into the table."""
 
@@ -67,7 +67,19 @@ def why_not_lowered(node: Node) -> str | None:
     lowering = lowering_of(node)
     if lowering is None:
         return f"nvFuser has no lowering of {node.target}"
-    return lowering.refuse(node)
+    return None if lowering.refuse is None else lowering.refuse(node)
+
+
+def is_always_lowered(target: str) -> bool:
+    """Whether an elementwise operation, or what its in-place form computes, is lowered whatever its arguments are.
+
+    >>> from graphalias.executors import nvfuser  # fills the table
+    >>> is_always_lowered("aten.mul_.Tensor"), is_always_lowered("aten.remainder_.Scalar")
+    (True, False)
+    """
+    packet, _, overload = target.rpartition(".")
+    lowering = TABLE.get(f"{packet.removesuffix('_')}.{overload}")
+    return lowering is not None and lowering.kind == POINTWISE and lowering.refuse is None
 
 
 def dtype_of(argument: Any) -> torch.dtype:
