@@ -19,6 +19,7 @@ from nvfuser_rules import violations
 from programs import PROGRAMS
 from shared import load_cases
 from test_programs import scene_of
+from tools import nvfuser_cases
 from torch_programs import random_arguments, random_program
 
 pytestmark = pytest.mark.skipif(not nvfuser.is_available(), reason=f"nvFuser: {nvfuser.why_unavailable()}")
@@ -84,3 +85,9 @@ def test_random_programs(seeds: range) -> None:
         args, fn = random_arguments(seed), random_program(seed, 2 + seed % 14)
         with contextlib.suppress(CaptureError):
             assert not faults(fn, args), f"seed {seed}"
+
+
+@pytest.mark.skipif(not SHARED, reason="the shared cases are not beside this checkout")
+def test_page() -> None:
+    """docs/nvfuser-cases.md says what nvFuser makes of these programs: ``python -m tools.nvfuser_cases`` renews it."""
+    assert nvfuser_cases.PAGE.read_text() == nvfuser_cases.page()

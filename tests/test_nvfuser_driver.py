@@ -8,6 +8,7 @@ import nvfuser_driver
 from nvfuser_definitions import SAFE, UNSAFE
 from nvfuser_driver import Launched, run_under_driver
 from nvfuser_oracle import run_on_cpu
+from nvfuser_regions import ONE_KERNEL
 
 pytestmark = pytest.mark.skipif(not nvfuser_driver.is_available(), reason="no stand-in driver beside this checkout")
 
@@ -62,3 +63,22 @@ def test_results_are_as_the_oracle_says(launched: dict[str, Launched], name: str
     for i, (_, _, with_inputs, with_results) in enumerate(launched[name].results):
         assert [j for j, place in enumerate(places) if place == made[i]] == with_inputs
         assert [j for j, place in enumerate(made) if place == made[i] and i != j] == with_results
+
+
+def test_promised_kernels() -> None:
+    """Chains, batch norm with running statistics and optimizer steps are one region, one kernel, written in place."""
+    launched = run_under_driver("nvfuser_regions:make_one_kernel")
+    assert [item.label for item in launched] == list(ONE_KERNEL)
+    assert {item.label: len(item.kernels) for item in launched} == dict.fromkeys(ONE_KERNEL, 1)
+    counts = {"batch norm": 2, "adam": 3, "add": 0}
+    assert {item.label: len(item.written) for item in launched} == dict.fromkeys(ONE_KERNEL, 1) | counts
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_regions_of_every_program(part: int) -> None:
+    """No kernel of any program's regions reads what another has overwritten, and results have memory of their own."""
+    launched = run_under_driver("nvfuser_regions:make", str(part), "4")
+    assert launched
+    for item in launched:
+        assert not item.late_readers(), item.label
+        assert not any(with_inputs or with_results for _, _, with_inputs, with_results in item.results), item.label
