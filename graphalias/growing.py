@@ -21,7 +21,7 @@ Geometry = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Sizes:
-    """How large regions may be.
+    """How large regions may be, and which views they may hold.
 
     Parameters
     ----------
@@ -31,16 +31,19 @@ class Sizes:
         Of independent regions put together, in operations.
     size_of : callable
         Returns how much of the cap an operation takes.
+    why_not_viewed : callable
+        Returns why a view of what a region makes can't be made inside; None where it can.
     """
 
     cap: int = SIZE_CAP
     tile: int = TILE_CAP
     size_of: Callable[[Operation], int] = lambda operation: 1
+    why_not_viewed: Callable[[Operation], str | None] = lambda view: None
 
     @classmethod
     def of(cls, executor: Any) -> Sizes:
         """Return what an executor says; it need not say anything."""
-        names = {"cap": "SIZE_CAP", "tile": "TILE_CAP", "size_of": "size_of"}
+        names = {"cap": "SIZE_CAP", "tile": "TILE_CAP", "size_of": "size_of", "why_not_viewed": "why_not_viewed"}
         said = {key: getattr(executor, name) for key, name in names.items() if hasattr(executor, name)}
         return cls(**said)
 

@@ -104,7 +104,9 @@ class Stages:
         if is_view(operation):
             if operation.target == AS_STRIDED:  # within a region there are values, not memory of known strides
                 return "it addresses memory"
-            return None if self._is_local(operation.operands[0]) else "a view of memory from outside is made outside"
+            if not self._is_local(operation.operands[0]):
+                return "a view of memory from outside is made outside"
+            return self.sizes.why_not_viewed(operation)
         if any(may_repeat(value.shape, value.stride) for value in operation.written):
             return "it writes through a handle whose elements may overlap"
         if self._overlaps_itself(operation):

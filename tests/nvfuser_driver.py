@@ -175,12 +175,12 @@ def _groups(log: str) -> dict[str, tuple[str, list[str], list[str]]]:
 
 
 def serve_zeros() -> Any:
-    """Let ATen clear tensors that pose as being on a GPU, as kernels with grid reductions need it; return the library."""
+    """Let ATen make zeros that pose as being on a GPU, which grid reductions need; return the library."""
     import nvfake  # before nvfuser_direct
     import torch
 
     library = torch.library.Library("aten", "IMPL")
-    library.impl("zero_", lambda tensor: (nvfake.untag(tensor).zero_(), tensor)[1], "CUDA")
+    library.impl("zeros", lambda size, dtype=None, **_: nvfake.tag(torch.zeros(size, dtype=dtype)), "CUDA")
     return library
 
 

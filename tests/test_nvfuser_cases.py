@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +21,7 @@ from programs import PROGRAMS
 from shared import load_cases
 from test_programs import scene_of
 from tools import nvfuser_cases
+from tools.fuzz_regions import random_source
 from torch_programs import random_arguments, random_program
 
 pytestmark = pytest.mark.skipif(not nvfuser.is_available(), reason=f"nvFuser: {nvfuser.why_unavailable()}")
@@ -85,6 +87,17 @@ def test_random_programs(seeds: range) -> None:
         args, fn = random_arguments(seed), random_program(seed, 2 + seed % 14)
         with contextlib.suppress(CaptureError):
             assert not faults(fn, args), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seeds", [range(i, i + 25) for i in range(0, 100, 25)], ids=str)
+def test_random_sources(seeds: range) -> None:
+    """And those made for regions, of many dtypes and operations."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in seeds:
+            source = random_source(seed)
+            fn, make = source.functions()
+            assert not faults(fn, make()), source
 
 
 @pytest.mark.skipif(not SHARED, reason="the shared cases are not beside this checkout")

@@ -11,7 +11,7 @@ from graphalias import CaptureError, Operation, Program, capture, check, find_ha
 from graphalias.aliases import insert_update_aliases
 from graphalias.dead import eliminate_dead_operations
 from graphalias.graph import REGION
-from graphalias.growing import SIZE_CAP
+from graphalias.growing import SIZE_CAP, Sizes
 from graphalias.oracle import differences
 from graphalias.partition import partition_program
 from graphalias.stages import assign_stages
@@ -283,3 +283,19 @@ def test_what_stays_where_it_is(source: str, between: str) -> None:
     assert ["exp", "add"] in [names[:2] for names in regions(program)]
     assert not any("mul" in names for names in regions(program))
     verify(program, torch.randn(8, 8), torch.randn(8, 8))
+
+
+def test_views_that_an_executor_can_not_make() -> None:
+    """A view of what a region makes stays outside where the executor says so, and what writes through it too."""
+    program = parse("""
+    %x: f32[4,6] @s0 o0 = input()
+    %y: f32[4,6] @s1 o1 = aten.exp.default(%x) reads(%x)
+    %z: f32[4,6] @s1 o1 = aten.neg_.default(%y!) reads(%y)
+    %v: f32[2,6] stride(12,1) @s1 o2 = aten.slice.Tensor(%z, 0, 0, 4, 2)
+    %w: f32[2,6] stride(12,1) @s1 o2 = aten.mul_.Tensor(%v!, 2) reads(%v)
+    output(%z)
+    """)
+    program = insert_update_aliases(program)
+    for reason, expected in ((None, [["y", "z", "v", "w"]]), ("a slice of step 2", [["y", "z"]])):
+        sizes = Sizes(why_not_viewed=lambda view, reason=reason: reason)
+        assert regions(partition_program(program, why_not_fused, sizes=sizes)) == expected
