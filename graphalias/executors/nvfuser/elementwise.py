@@ -38,10 +38,11 @@ def elementwise_form(body: Program) -> tuple[Graph, dict[Node, Node]] | None:
         assert result is not None
         args = map_values(operation.args, lambda value: current[value.object])
         target = callable_of(operation.replace(target=_functional(operation.target)))
-        node = graph.call_function(target, tuple(args), dict(operation.kwargs))
+        name = _functional(operation.target).split(".")[1]  # as tracing calls it
+        node = graph.create_node("call_function", target, tuple(args), dict(operation.kwargs), name=name)
         node.meta["val"] = _stand_in(result)
         current[result.object] = node
-    graph.output([current[value.object] for value in body.outputs])
+    graph.output(tuple(current[value.object] for value in body.outputs))
     written = {node: current[name] for name, node in inputs.items() if current[name] is not node}
     return graph, written
 
