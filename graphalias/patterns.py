@@ -30,7 +30,7 @@ class Wildcard(NamedTuple):
 
     A number, a bool or a dtype as default does the same; the second example is found then.
 
-    Parameters
+    Attributes
     ----------
     example, other : object
         Two arguments that the pattern can be captured with.

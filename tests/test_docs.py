@@ -95,7 +95,7 @@ def test_reference_is_complete():
 def test_site(tmp_path):
     """The site is built without a warning, and shows nothing that is not in it."""
     pytest.importorskip("mkdocs", reason="the site needs `pip install -e '.[docs]'`")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stdout + done.stderr
     pages = [path.read_text() for path in tmp_path.rglob("*.html")]
