@@ -15,6 +15,7 @@ from graphalias.errors import (
     RewriteError,
     VerificationError,
 )
+from graphalias.explain import Explanation, explain
 from graphalias.fx import to_fx
 from graphalias.graph import Program
 from graphalias.hazards import Hazard, find_hazards
@@ -44,6 +45,7 @@ __all__ = [
     "Compiled",
     "Drawing",
     "ExecutorError",
+    "Explanation",
     "GraphAliasError",
     "Hazard",
     "HazardError",
@@ -67,6 +69,7 @@ __all__ = [
     "disabled",
     "draw",
     "eliminate_dead_operations",
+    "explain",
     "find_hazards",
     "find_view_groups",
     "from_dot",

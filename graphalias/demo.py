@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from graphalias.dead import eliminate_dead_operations
 from graphalias.draw import draw
 from graphalias.examples import Example, make_examples
 from graphalias.executors.inductor import why_not_fused
+from graphalias.explain import explain
 from graphalias.graph import ORDER, REGION, UPDATE_ALIASES, Program
 from graphalias.hazards import Hazard, find_hazards
 from graphalias.oracle import differences
@@ -125,6 +125,8 @@ def _show(console: Console, example: Example, folder: Path, orders: int) -> Find
     console.print(program_table(after, before))
     partitioned = partition_program(eliminate_dead_operations(after), why_not_fused)
     _print_regions(console, partitioned, after)
+    _print_part(console, "Explained")
+    console.print(explain(example.fn, *example.args))
     wrong = count_wrong_orders(example, before, orders)
     report = verify(example.fn, *example.args, orders=orders)
     seconds = time.perf_counter() - start
@@ -155,14 +157,11 @@ def count_calls(program: Program) -> int:
 
 
 def _print_regions(console: Console, partitioned: Program, before: Program) -> None:
-    """Print what an executor would compile as one, and why it would not compile the rest."""
+    """Print what an executor would compile as one."""
     count = count_regions(partitioned)
     _print_part(console, f"{count or 'No'} fusion region{'s' * (count != 1)}: what Inductor would compile as one")
     if count:
         console.print(program_table(partitioned, before))
-    outside = (operation for operation in partitioned.operations if operation.is_compute and operation.body is None)
-    for reason, calls in Counter(partitioned.notes[operation.name] for operation in outside).most_common():
-        console.print(f"in no region: {calls} {'calls' if calls > 1 else 'call'}, {reason}", style="dim", markup=False)
 
 
 def count_wrong_orders(example: Example, program: Program, orders: int) -> int:

@@ -30,7 +30,7 @@ _STYLES = (
     (r" after\([^)]*\)", "magenta"),
     (r"(?<=\w)[!~]+(?=[,)\]])", "bold red"),
 )
-_REASON_STYLES = {"RAW": "bold red", "WAR": "bold yellow", "WAW": "bold magenta"}
+REASON_STYLES = {"RAW": "bold red", "WAR": "bold yellow", "WAW": "bold magenta"}
 
 HOW_TO_READ = """\
 %y: f32[4] @s0 obj1 = aten.op(%x!, 2) reads(%x)
@@ -117,7 +117,7 @@ def hazard_table(hazards: Sequence[Hazard], *, most: int | None = None) -> Table
     table.add_column(overflow="fold")
     shown = hazards[:most]
     for hazard in shown:
-        table.add_row(Text(hazard.reason, style=_REASON_STYLES[hazard.reason]), _sentence(hazard))
+        table.add_row(Text(hazard.reason, style=REASON_STYLES[hazard.reason]), _sentence(hazard))
         for name, location in zip((hazard.before, hazard.after), hazard.locations, strict=True):
             table.add_row("", Text(f"  {_source(name, location)}", style="dim"))
     if len(shown) < len(hazards):
@@ -135,6 +135,11 @@ def _source(name: str, location: str | None) -> str:
     """Return where an operation comes from, and the line of source that is there."""
     if location is None:
         return "what the caller sees afterwards" if name == OUTPUT else f"%{name}"
+    return source_line(location)
+
+
+def source_line(location: str) -> str:
+    """Return the end of a ``path/file.py:12``, and the line of source that is there."""
     file, _, line = location.rpartition(":")
     code = linecache.getline(file, int(line)).strip() if line.isdigit() else ""
     return f"{os.path.basename(location)}  {code}".rstrip()

@@ -14,7 +14,7 @@ from shared import ROOT
 README = (ROOT / "README.md").read_text()
 #: What each step of the way of a program is called. The rest of ``__all__`` is what they take, return and raise.
 STEPS = (
-    "capture", "check", "disabled", "draw", "eliminate_dead_operations", "find_hazards", "find_view_groups",
+    "capture", "check", "disabled", "draw", "eliminate_dead_operations", "explain", "find_hazards", "find_view_groups",
     "insert_update_aliases", "jit", "lower", "parse", "verify",
 )  # fmt: skip
 

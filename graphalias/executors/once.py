@@ -123,7 +123,7 @@ def compiled_region(region: Operation, executor: Executor, strict: bool = False)
 
     Where the executor can't, its operations run one by one, and a warning says so.
     """
-    key = (id(executor), canonical_text(region.body), region.writes)
+    key = _key(region, executor)
     with _lock:
         if key not in _compiled and key not in _failed:
             try:
@@ -138,3 +138,12 @@ def compiled_region(region: Operation, executor: Executor, strict: bool = False)
     if strict:
         raise _failed[key]
     return eager.compile_region(region)
+
+
+def failure_of(region: Operation, executor: Executor) -> ExecutorError | None:
+    """Return why a region that was to be compiled could not be; None where it was."""
+    return _failed.get(_key(region, executor))
+
+
+def _key(region: Operation, executor: Executor) -> tuple[object, ...]:
+    return (id(executor), canonical_text(region.body), region.writes)

@@ -1,0 +1,75 @@
+"""The passes between capture and lower: in order, timed, and with what each of them made."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+
+from graphalias.aliases import insert_update_aliases
+from graphalias.dead import eliminate_dead_operations
+from graphalias.folding import fold_views
+from graphalias.graph import Program
+from graphalias.partition import partition
+
+
+class Passed(NamedTuple):
+    """A program after a pass, and how long the pass took."""
+
+    name: str
+    program: Program
+    ms: float
+
+
+def run_passes(program: Program, executor: str) -> tuple[Passed, ...]:
+    """Return what each pass makes of a captured program; the last is ready to be lowered.
+
+    Parameters
+    ----------
+    program : Program
+        As captured. It is left as it was.
+    executor : str
+        Whose rules say what can be fused.
+
+    Returns
+    -------
+    tuple of Passed
+
+    Examples
+    --------
+    >>> import torch, graphalias
+    >>> program = graphalias.capture(lambda x: x.add_(1).mul_(2), torch.ones(4))
+    >>> [passed.name for passed in run_passes(program, "eager")]
+    ['insert_update_aliases', 'eliminate_dead_operations', 'partition', 'fold_views']
+    """
+    passes: tuple[Callable[[Program], Program], ...] = (
+        insert_update_aliases,
+        eliminate_dead_operations,
+        lambda program: partition(program, executor),
+        lambda program: fold_views(program, _counted_alike(program)),
+    )
+    names = ("insert_update_aliases", "eliminate_dead_operations", "partition", "fold_views")
+    done = []
+    for name, run in zip(names, passes, strict=True):
+        start = time.perf_counter()
+        program = run(program)
+        done.append(Passed(name, program, 1e3 * (time.perf_counter() - start)))
+    return tuple(done)
+
+
+def _counted_alike(program: Program) -> set[str] | None:
+    """Return the storages on which the program counts offsets as the tensors do: those that are one allocation.
+
+    None stands for all: a program that was not captured says itself where its tensors lie.
+    """
+    if program.signature is None:
+        return None
+    storages = {value.storage.name for op in program.operations for value in op.results if value}
+    for value in (*program.inputs, *program.constants):
+        tensor = program.signature.inputs.get(value.name) or program.signature.constants.get(value.name)
+        offset = tensor.storage_offset() if isinstance(tensor, torch.Tensor) else tensor and tensor.offset
+        if offset != value.offset:
+            storages.discard(value.storage.name)
+    return storages
