@@ -9,50 +9,58 @@ from dataclasses import dataclass, field
 import networkx as nx
 import pydot
 
+from graphalias.crop import REST, Crop
 from graphalias.graph import ORDER, OUTPUT, REGION, UPDATE_ALIASES, Operation, Program
 from graphalias.hazards import find_hazards
+from graphalias.labels import cut, few, label, quote, quote_tooltip
 from graphalias.style import (
     ARROWS,
     DATA_INK,
     FONT,
     FRAME,
     INK,
+    LIGHT,
+    PAPER,
     QUIET,
-    SOURCES,
     Colours,
-    cut,
-    few,
+    block_look,
     group_colours,
-    label,
+    in_theme,
     legend,
     node_look,
-    quote,
-    quote_tooltip,
+    region_look,
     rest_look,
 )
 
-#: What the nodes beyond the limit are called together; no operation has this name.
-REST = ""
+#: From how many nodes on arrows are straight and the layout is searched less: curves take minutes then.
+MANY_NODES = 150
+
+#: For layouts of many nodes.
+_HASTY = {"splines": "line", "nslimit": "2", "nslimit1": "2", "searchsize": "10", "mclimit": "0.3"}
 
 
-def print_dot(programs: Mapping[str, Program], limit: int) -> str:
+def print_dot(programs: Mapping[str, Program], crops: Sequence[Crop], theme: str = LIGHT) -> str:
     """Return the DOT text of programs side by side.
 
     Parameters
     ----------
     programs : mapping
         By title.
-    limit : int
-        Nodes drawn of each program.
+    crops : sequence of Crop
+        What is drawn of each.
+    theme : str
+        ``light`` or ``dark``.
     """
     colours = group_colours(programs.values())
     panels: list[_Panel] = []
-    for title, program in programs.items():
-        panels.append(_Panel(program, title, limit, first=sum(len(panel.ids) for panel in panels)))
+    for (title, program), crop in zip(programs.items(), crops, strict=True):
+        panels.append(_Panel(program, crop, title, first=sum(len(panel.ids) for panel in panels)))
     kinds = {arrow.kind for panel in panels for arrow in panel.arrows.values()}
+    layout = _HASTY if sum(len(panel.ids) for panel in panels) > MANY_NODES else {}
     dot = pydot.Dot(
         "", graph_type="digraph", newrank=True, nodesep=0.3, ranksep=0.35, pad=0.2, fontname=quote(FONT),
-        bgcolor="white", fontsize=10, labelloc="b", label=legend(kinds, colours, in_rows=len(panels) == 1),
+        bgcolor=quote(PAPER), fontsize=10, labelloc="b", label=legend(kinds, colours, in_rows=len(panels) == 1),
+        **layout,
     )  # fmt: skip
     dot.set_node_defaults(style="filled", fontname=quote(FONT), fontsize=10, margin=quote("0.1,0.05"), height=0.2)
     dot.set_edge_defaults(fontname=quote(FONT), fontsize=9, color=quote(DATA_INK), arrowsize=0.7)
@@ -60,7 +68,7 @@ def print_dot(programs: Mapping[str, Program], limit: int) -> str:
         dot.add_subgraph(panel.cluster(colours))
     for row in _rows(panels):
         dot.add_subgraph(row)
-    return str(dot.to_string())
+    return in_theme(str(dot.to_string()), theme)
 
 
 def _rows(panels: Sequence[_Panel]) -> Iterator[pydot.Subgraph]:
@@ -87,23 +95,26 @@ def _row(rank: str, ids: Iterable[str]) -> pydot.Subgraph:
 class _Panel:
     """One program of the drawing: which nodes and arrows of it are drawn."""
 
-    def __init__(self, program: Program, title: str, limit: int, first: int) -> None:
-        self.program, self.title, self.first = program, title, first
-        shown = _shown(program, limit)
-        self.folded = len(program.graph) - len(shown)
-        names = [*shown, REST] if self.folded else shown
+    def __init__(self, program: Program, crop: Crop, title: str, first: int) -> None:
+        self.program, self.crop, self.title, self.first = program, crop, title, first
+        self.members = crop.members()
+        nodes = sorted(self.members, key=lambda node: node == REST)
         # Names of ours: "graph", "split_1.0" and "a:b" mean other things in DOT.
-        self.ids = {name: f"n{number}" for number, name in enumerate(names, start=first)}
+        self.ids = {node: f"n{number}" for number, node in enumerate(nodes, start=first)}
         self.hazards = find_hazards(program)
         self.arrows: dict[tuple[str, str], _Arrow] = {}
         self._draw_arrows()
 
     def _between(self, source: str, target: str) -> _Arrow:
-        pair = (source if source in self.ids else REST, target if target in self.ids else REST)
-        return self.arrows.setdefault(pair, _Arrow())
+        """Return the arrow between the nodes of two operations; one that is not drawn where there is none."""
+        home = self.crop.home
+        pair = (home.get(source), home.get(target))
+        if pair[0] is None or pair[1] is None or pair[0] == pair[1]:
+            return _Arrow()
+        return self.arrows.setdefault((pair[0], pair[1]), _Arrow())
 
     def _draw_arrows(self) -> None:
-        graph = self.program.graph
+        graph = self.crop.program.graph
         for source, target, edge in graph.edges(data=True):
             arrow = self._between(source, target)
             if edge["kind"] == ORDER:
@@ -112,7 +123,6 @@ class _Panel:
                 arrow.pass_values(graph.nodes[source]["op"], graph.nodes[target]["op"])
         for hazard in self.hazards:
             self._between(hazard.before, hazard.after).hazards.append(hazard.reason)
-        self.arrows.pop((REST, REST), None)
 
     def cluster(self, colours: Colours) -> pydot.Cluster:
         """Return the program as a framed part of the drawing."""
@@ -120,17 +130,29 @@ class _Panel:
             f"p{self.first}", label=self._title(), labeljust="l", labelloc="t", style="rounded",
             color=quote(FRAME), margin=14,
         )  # fmt: skip
-        for name, identity in self.ids.items():
-            cluster.add_node(pydot.Node(identity, **self._look(name, colours)))
+        regions: dict[str, pydot.Cluster] = {}
+        for node, identity in self.ids.items():
+            region = self.crop.regions.get(node)
+            inside = cluster if region is None else regions.setdefault(region, self._region(region, len(regions)))
+            inside.add_node(pydot.Node(identity, **self._look(node, colours)))
+        for region_cluster in regions.values():
+            cluster.add_subgraph(region_cluster)
         for (source, target), arrow in self.arrows.items():
             tooltip = f"{source or 'the rest'} → {target or 'the rest'}"
             cluster.add_edge(pydot.Edge(self.ids[source], self.ids[target], **arrow.look(tooltip)))
         return cluster
 
-    def _look(self, name: str, colours: Colours) -> dict[str, str]:
-        if name == REST:
-            return rest_look(self.folded)
-        return node_look(self.program.operation(name), colours, self.program.notes.get(name))
+    def _region(self, name: str, number: int) -> pydot.Cluster:
+        look = region_look(self.program.operation(name), self.program.notes.get(name))
+        return pydot.Cluster(f"p{self.first}r{number}", margin=10, **look)
+
+    def _look(self, node: str, colours: Colours) -> dict[str, str]:
+        names = self.members[node]
+        if node == REST:
+            return rest_look(len(names))
+        if node not in self.crop.program.graph:
+            return block_look(node, [self.crop.program.operation(name) for name in names], colours)
+        return node_look(self.crop.program.operation(node), colours, self.program.notes.get(node))
 
     def _title(self) -> str:
         targets = Counter(operation.target for operation in self.program.operations)
@@ -139,22 +161,6 @@ class _Panel:
         notes += [f"{inserted} update_aliases"] * bool(inserted)
         notes += [f"{regions} region{'s' * (regions != 1)}"] * bool(regions)
         return label((self.title, 14, INK, "b"), (", ".join(notes), 10, QUIET, ""), align="left")
-
-
-def _shown(program: Program, limit: int) -> list[str]:
-    """Return the nodes to draw: the first operations with the inputs they use, so that the rest can be one node."""
-    graph = program.graph
-    if len(graph) <= limit:
-        return list(graph)
-    shown: dict[str, None] = {}
-    for operation in program.operations:
-        if operation.target in SOURCES or operation.target == OUTPUT:
-            continue
-        used = [name for name in graph.predecessors(operation.name) if graph.nodes[name]["op"].target in SOURCES]
-        if len(shown.keys() | {*used, operation.name}) > limit:
-            break
-        shown.update(dict.fromkeys([*used, operation.name]))
-    return [name for name in graph if name in shown or name == OUTPUT]
 
 
 @dataclass

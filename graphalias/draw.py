@@ -11,15 +11,17 @@ import re
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from graphalias.crop import crop
 from graphalias.dot import print_dot
 from graphalias.errors import GraphAliasError
 from graphalias.graph import Program
+from graphalias.style import DARK, LIGHT
 
 #: A bitmap of more takes over ten seconds, or is more than Cairo can hold.
 MOST_PIXELS, MOST_PIXELS_A_SIDE = 40_000_000, 32_000
@@ -132,25 +134,38 @@ def _without_font_warnings() -> Iterator[None]:
 
 
 def draw(
-    program_or_before: Program,
+    program_or_before: Program | Sequence[Program] | Mapping[str, Program],
     after: Program | None = None,
     path: str | os.PathLike[str] | None = None,
     *,
-    limit: int = 400,
+    limit: int = 200,
+    focus: str | None = None,
+    only: str | None = None,
+    distance: int = 2,
+    theme: str = "light",
 ) -> Drawing:
-    """Draw a program, or two side by side with operations of the same name in the same row.
+    """Draw a program, or several side by side with operations of the same name in the same row.
 
     Parameters
     ----------
-    program_or_before : Program
-        The program; its hazards are red.
+    program_or_before : Program, or several
+        The program; its hazards are red. A sequence is drawn as steps, left to right; a mapping by its titles.
     after : Program, optional
         What a pass made of it.
     path : str or path, optional
         Where to save the drawing (``.svg``, ``.png`` or ``.dot``).
-    limit : int, default 400
-        Nodes drawn of each program. The first operations in program order are, with the inputs they use; the rest
-        is one node that says how many it stands for.
+    limit : int, default 200
+        Nodes drawn of each program. Regions are drawn open where they fit, and closed otherwise. If that is still too
+        many, all operations of one line of source are one node; if that is too, the first operations are drawn, and
+        one node says how many the rest are.
+    focus : str, optional
+        Draw only this operation and what is near it, where a program has it.
+    only : str, optional
+        Draw only what touches the view group of this handle or storage.
+    distance : int, default 2
+        Arrows from ``focus`` to what is still near.
+    theme : str, default "light"
+        Or ``"dark"``.
 
     Returns
     -------
@@ -159,7 +174,7 @@ def draw(
     Raises
     ------
     GraphAliasError
-        If what is given is no program, or the path has another suffix.
+        If what is given is no program, the path has another suffix, or ``focus`` or ``only`` names nothing.
 
     Examples
     --------
@@ -179,17 +194,30 @@ def draw(
     """
     if path is not None:
         _suffix(path)
-    given = [program_or_before] if after is None else [program_or_before, after]
-    for program in given:
+    if theme not in (LIGHT, DARK):
+        raise GraphAliasError(f"there is no theme {theme!r}", hint="use light or dark")
+    programs = _titled(program_or_before, after)
+    crops = [crop(program, limit, focus=focus, only=only, distance=distance) for program in programs.values()]
+    drawing = Drawing(print_dot(programs, crops, theme))
+    if path is not None:
+        drawing.save(path)
+    return drawing
+
+
+def _titled(given: Any, after: Program | None) -> dict[str, Program]:
+    """Return the programs by their titles."""
+    if isinstance(given, Mapping):
+        programs = dict(given)
+    elif isinstance(given, Sequence) and not isinstance(given, str):
+        programs = {f"{number} {getattr(program, 'name', '')}": program for number, program in enumerate(given, 1)}
+    else:
+        programs = {getattr(given, "name", ""): given} if after is None else {"before": given, "after": after}
+    for program in programs.values():
         if not isinstance(program, Program):
             raise GraphAliasError(
                 f"draw takes a Program, not {type(program).__name__}", hint="graphalias.capture(fn, *args) makes one"
             )
-    titles = [program_or_before.name] if after is None else ["before", "after"]
-    drawing = Drawing(print_dot(dict(zip(titles, given, strict=True)), limit))
-    if path is not None:
-        drawing.save(path)
-    return drawing
+    return programs
 
 
 def _suffix(path: str | os.PathLike[str]) -> str:

@@ -6,19 +6,21 @@ thick border, an ORDER edge and a hazard by dashes and a label.
 
 from __future__ import annotations
 
-import html
 import math
 import re
 import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from graphalias.graph import Operation, Program, Symbol, Value, map_values
+from graphalias.labels import cut, few, label, quote, quote_tooltip, row, table
 from graphalias.operation import CONSTANT, INPUT, OUTPUT, REGION, UPDATE_ALIASES
 from graphalias.text import print_operation, print_type
 from graphalias.views import find_view_groups
 
 FONT = "Helvetica,Arial,sans-serif"
-INK, DATA_INK, QUIET, GREY, PALE, WHITE = "#222222", "#4D4D4D", "#595959", "#8C8C8C", "#EEEEEE", "#FFFFFF"
+INK, DATA_INK, QUIET, GREY, PALE, PAPER = "#222222", "#4D4D4D", "#595959", "#8C8C8C", "#EEEEEE", "#FFFFFF"
+#: On violet, in either theme.
+WHITE = "#FEFEFE"
 FRAME, VIOLET, LILAC, RED = "#BFBFBF", "#4B3F8F", "#F1EFFA", "#C00000"
 
 #: Fill and border of the view groups: Okabe and Ito's colour-blind-safe set, less the reds, which mean hazards.
@@ -26,6 +28,17 @@ PALETTE = (
     ("#D3E8F6", "#0072B2"), ("#FBE5BC", "#A86F00"), ("#C9EBDF", "#00795A"),
     ("#F6DDEA", "#A8487F"), ("#F8F4B8", "#7D7400"),
 )  # fmt: skip
+
+LIGHT, DARK = "light", "dark"
+
+#: What each colour becomes on dark paper. Inks get lighter, fills darker; the hues stay.
+_ON_DARK = {
+    PAPER: "#1B1D21", INK: "#F0F0F0", DATA_INK: "#B8B8B8", QUIET: "#A6A6A6", PALE: "#2C2F35", FRAME: "#55585E",
+    LILAC: "#2A2740", VIOLET: "#9D8FF0", RED: "#FF6B6B",
+    "#D3E8F6": "#123A52", "#0072B2": "#56B4E9", "#FBE5BC": "#4A3608", "#A86F00": "#E69F00", "#C9EBDF": "#0F4235",
+    "#00795A": "#2FC79B", "#F6DDEA": "#4A2038", "#A8487F": "#E58BBF", "#F8F4B8": "#454210", "#7D7400": "#E6DC3C",
+    WHITE: "#101010",
+}  # fmt: skip
 
 SOURCES = (INPUT, CONSTANT)
 #: Operations listed of a region.
@@ -66,7 +79,7 @@ def node_look(operation: Operation, colours: Colours, note: str | None = None) -
     """Return the attributes an operation is drawn with; what a pass notes of it is in the tooltip."""
     handles = [value for value in operation.results if value]
     colour = next((colours[value.storage.name] for value in handles if value.storage.name in colours), None)
-    fill, border = colour or (WHITE, QUIET)
+    fill, border = colour or (PAPER, QUIET)
     look = {"shape": SHAPES.get(operation.target, "box"), "fillcolor": fill, "color": border}
     ink = quiet = INK
     if operation.target == UPDATE_ALIASES:
@@ -100,21 +113,21 @@ def _tooltip(operation: Operation, note: str | None) -> str:
 
 def _region_label(region: Operation, colours: Colours) -> str:
     """Return a label that lists a region's operations, each in the colour of the memory its result lies on."""
-    head = [_row((region.name, 11, INK, "b")), *(_row((call, 10, INK, "")) for call in _wrapped_call(region))]
+    head = [row((region.name, 11, INK, "b")), *(row((call, 10, INK, "")) for call in _wrapped_call(region))]
     inner = [operation for operation in region.body.operations if operation.is_compute]
     rows = list(_listed(inner if len(inner) <= MOST_LISTED else inner[: MOST_LISTED - 1], colours))
     if len(inner) > len(rows):
-        rows.append(_row((f"… {len(inner) - len(rows)} more", 9, QUIET, ""), "left"))
+        rows.append(row((f"… {len(inner) - len(rows)} more", 9, QUIET, ""), "left"))
     types = few([print_short_type(value, colours) for value in region.results if value])
-    foot = ["<hr/>", _row((types, 9, INK, ""))] if types else []
-    return f"<{_table(''.join([*head, '<hr/>', *rows, *foot]))}>"
+    foot = ["<hr/>", row((types, 9, INK, ""))] if types else []
+    return f"<{table(''.join([*head, '<hr/>', *rows, *foot]))}>"
 
 
 def _listed(operations: Sequence[Operation], colours: Colours) -> Iterator[str]:
     for operation in operations:
         storages = (value.storage.name for value in operation.results if value)
         fill = next((colours[storage][0] for storage in storages if storage in colours), "")
-        yield _row((f"{operation.name} = {print_call(operation)}", 9, INK, ""), "left", fill)
+        yield row((f"{operation.name} = {print_call(operation)}", 9, INK, ""), "left", fill)
 
 
 def _wrapped_call(operation: Operation) -> list[str]:
@@ -163,6 +176,41 @@ def print_call(operation: Operation) -> str:
     return f"{target}({', '.join(key + text for key, text in zip(keys, texts, strict=True))})"
 
 
+def region_look(region: Operation, note: str | None) -> dict[str, str]:
+    """Return the attributes of the cluster that a region's operations are drawn in."""
+    look = {"style": "rounded,filled", "fillcolor": LILAC, "color": VIOLET, "labeljust": "l", "labelloc": "t"}
+    look |= {"penwidth": "2.5" if region.writes else "1"}
+    calls = ((call, 9, QUIET, "") for call in _wrapped_call(region))
+    text = label((region.name, 11, VIOLET, "b"), *calls, align="left")
+    quoted = {key: quote(value) for key, value in look.items()}
+    return {**quoted, "label": text, "tooltip": quote_tooltip(_tooltip(region, note))}
+
+
+def block_look(name: str, operations: Sequence[Operation], colours: Colours) -> dict[str, str]:
+    """Return the attributes of a node that stands for several operations: those of a line of source, or alike."""
+    writes = sum(bool(operation.writes or operation.reshapes) for operation in operations)
+    handles = [value for operation in operations for value in operation.results if value]
+    fill, border = next((colours[v.storage.name] for v in handles if v.storage.name in colours), (PAPER, QUIET))
+    look = {"shape": "box3d", "fillcolor": fill, "color": INK if writes else border}
+    look |= {"penwidth": "3"} if writes else {}
+    targets = few([operation.target.removeprefix("aten.") for operation in operations])
+    counts = f"{len(operations)} nodes" + f", {writes} in place" * bool(writes)
+    title = re.sub(r"[^ ]*[/\\]", "", name)
+    text = label((title, 11, INK, "b"), (targets, 10, INK, ""), (counts, 9, QUIET, ""))
+    first = "\n".join(print_operation(operation) for operation in operations[:3])
+    tooltip = quote_tooltip(f"{name}\n{first}" + "\n…" * (len(operations) > 3))
+    return {**{key: quote(value) for key, value in look.items()}, "label": text, "tooltip": tooltip}
+
+
+def in_theme(dot: str, theme: str) -> str:
+    """Return a DOT text in the colours of a theme.
+
+    >>> in_theme('color="#222222"', "dark")
+    'color="#F0F0F0"'
+    """
+    return dot if theme == LIGHT else re.sub("#[0-9A-F]{6}", lambda found: _ON_DARK.get(found[0], found[0]), dot)
+
+
 def rest_look(count: int) -> dict[str, str]:
     """Return the attributes of the node that stands for all that is not drawn."""
     look = {"shape": "box", "style": "filled,dashed", "fillcolor": PALE, "color": GREY}
@@ -182,89 +230,16 @@ def legend(kinds: Collection[str], colours: Colours, *, in_rows: bool) -> str:
     ]
     if colours:
         swatch = '<td bgcolor="{}" color="{}" border="1" width="12" height="10"></td>'
-        swatches = _table(f"<tr>{''.join(swatch.format(*colour) for colour in PALETTE[:2])}</tr>", spacing=1)
+        swatches = table(f"<tr>{''.join(swatch.format(*colour) for colour in PALETTE[:2])}</tr>", spacing=1)
         entries.append(f'<td>{swatches}</td><td align="left"> view group that is written (@storage)</td>')
     if not entries:
         return quote("")
     rows = [f"<tr>{entry}</tr>" for entry in entries] if in_rows else [f"<tr>{''.join(entries)}</tr>"]
-    return f'<<font color="{QUIET}" point-size="9">{_table("".join(rows), spacing=2)}</font>>'
+    return f'<<font color="{QUIET}" point-size="9">{table("".join(rows), spacing=2)}</font>>'
 
 
 def _line(kind: str) -> str:
     """Return a sample of an arrow's line: the lower border of a cell above an empty one."""
     look = {"color": DATA_INK, "penwidth": "1", "style": "solid"} | ARROWS[kind]
     border = f'sides="b" border="{math.ceil(float(look["penwidth"]))}" color="{look["color"]}" style="{look["style"]}"'
-    return _table(f'<tr><td width="26" height="6" {border}></td></tr><tr><td height="6"></td></tr>')
-
-
-def _table(rows: str, spacing: int = 0) -> str:
-    return f'<table border="0" cellborder="0" cellspacing="{spacing}" cellpadding="0">{rows}</table>'
-
-
-#: A line of a label: a text, a size in points, a colour and a tag.
-Line = tuple[str, int, str, str]
-
-
-def label(*lines: Line, align: str = "center") -> str:
-    """Return a label of lines; empty ones are left out."""
-    rows = [_row(line, align) for line in lines if line[0]]
-    return f"<{_table(''.join(rows))}>" if rows else quote("")
-
-
-def _row(line: Line, align: str = "center", fill: str = "") -> str:
-    text, size, colour, tag = line
-    inner = f"<{tag}>{escape(cut(text))}</{tag}>" if tag else escape(cut(text))
-    background = f' bgcolor="{fill}"' if fill else ""
-    return f'<tr><td align="{align}"{background}><font point-size="{size}" color="{colour}">{inner}</font></td></tr>'
-
-
-#: Characters XML can't hold.
-UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
-
-
-def escape(text: str) -> str:
-    r"""Return a text as it stands in a label that is markup, where Graphviz still replaces ``\N`` by the node's name.
-
-    >>> print(escape("<lambda> & \\N"))
-    &lt;lambda&gt; &amp; \\N
-    """
-    printable = UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text).replace("\\", "\\\\")
-    return html.escape(printable).replace("\r\n", "\n").replace("\n", "<br/>")
-
-
-def quote(text: str) -> str:
-    r"""Return a text as a quoted DOT string, in which neither backslashes nor entities mean anything.
-
-    >>> print(quote('a->a & "\\N"'))
-    "a->a &amp; \"\\N\""
-    """
-    printable = UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text).replace("&", "&amp;").replace("\\", "\\\\")
-    return '"' + printable.replace('"', '\\"').replace("\r\n", "\n").replace("\n", "\\n") + '"'
-
-
-def quote_tooltip(text: str) -> str:
-    """Return a text as a quoted DOT string for a tooltip: Graphviz replaces escapes in it twice.
-
-    It is cut: Graphviz reads no string longer than 16,384 characters.
-    """
-    return quote(cut(text, 600).replace("\\", "\\\\"))
-
-
-def few(texts: Sequence[str], most: int = 3) -> str:
-    """Return the first of the different texts, and how many more there are.
-
-    >>> few(["a", "b", "a", "c", "d", "e"])
-    'a, b, c, +2 more'
-    """
-    different = list(dict.fromkeys(texts))
-    more = f", +{len(different) - most} more" if len(different) > most else ""
-    return ", ".join(different[:most]) + more
-
-
-def cut(text: str, most: int = 60) -> str:
-    """Return a text, or its beginning.
-
-    >>> cut("a long text", 7)
-    'a long…'
-    """
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return table(f'<tr><td width="26" height="6" {border}></td></tr><tr><td height="6"></td></tr>')

@@ -25,7 +25,7 @@ from graphalias.decisions import (
     SharedMemory,
 )
 from graphalias.graph import OUTPUT
-from graphalias.style import cut, few
+from graphalias.labels import cut, few
 from graphalias.terminal import REASON_STYLES, make_console, source_line
 from graphalias.traffic import Traffic
 
