@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import networkx as nx
@@ -96,6 +96,7 @@ def open_regions(program: Program) -> Crop:
     last.
     """
     last: dict[str, str] = {}
+    newest: dict[str, Value] = {}
     regions: dict[str, str] = {}
     operations: list[Operation] = []
     for operation in program.operations:
@@ -103,14 +104,21 @@ def open_regions(program: Program) -> Crop:
         inner = [] if operation.target != REGION else [op for op in operation.body.operations if op.is_compute]
         made = {result.name for op in inner for result in op.results if result}
         if not made.issuperset(result.name for result in operation.results if result) or not inner:
-            operations.append(operation.replace(after=after))
+            operations.append(_renamed(operation, newest).replace(after=after))
             continue
-        entered = dict(zip((value.name for value in operation.body.inputs), operation.operands, strict=False))
-        renamed = [op.rename(lambda value, entered=entered: entered.get(value.name, value)) for op in inner]  # type: ignore[misc]
+        arguments = (newest.get(value.name, value) for value in operation.operands)
+        entered = dict(zip((value.name for value in operation.body.inputs), arguments, strict=False))
+        renamed = [_renamed(op, entered) for op in inner]
         operations += [renamed[0].replace(after=after), *renamed[1:]]
+        final = {result.object: result for op in inner for result in op.results if result}
+        newest |= {r.name: final[r.object] for r in operation.results if r and r.object in final}
         last[operation.name] = inner[-1].name
         regions |= {op.name: operation.name for op in inner}
     return Crop(program.replace_operations(operations), regions)
+
+
+def _renamed(operation: Operation, names: Mapping[str, Value]) -> Operation:
+    return operation.rename(lambda value: names.get(value.name, value))
 
 
 def _near(program: Program, focus: str, distance: int) -> Iterator[str]:
@@ -118,7 +126,10 @@ def _near(program: Program, focus: str, distance: int) -> Iterator[str]:
         raise GraphAliasError(
             f"there is no operation {focus!r}", hint="focus takes a name as the printed program has it"
         )
-    near = nx.single_source_shortest_path_length(program.graph.to_undirected(as_view=True), focus, cutoff=distance)
+    graph = nx.subgraph_view(
+        program.graph, filter_node=lambda name: name == focus or name != OUTPUT
+    )  # joins everything
+    near = nx.single_source_shortest_path_length(graph.to_undirected(as_view=True), focus, cutoff=distance)
     return (name for name in program.graph if name in near)
 
 

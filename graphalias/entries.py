@@ -9,17 +9,12 @@ from typing import Any
 
 import torch
 
-from graphalias.absorb import absorb_views
-from graphalias.aliases import insert_update_aliases
-from graphalias.dead import eliminate_dead_operations
 from graphalias.errors import ExecutorError
-from graphalias.executors import get_executor
 from graphalias.executors.eager import values_only
 from graphalias.folding import counted_alike, fold_views
 from graphalias.graph import Program
 from graphalias.keys import module_of
 from graphalias.lower import Compiled
-from graphalias.partition import partition
 from graphalias.signature import is_plain
 from graphalias.torch_guards import module_dicts
 from graphalias.torch_private import flatten

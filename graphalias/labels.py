@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 
 def table(rows: str, spacing: int = 0) -> str:
+    """Return rows as a table without borders."""
     return f'<table border="0" cellborder="0" cellspacing="{spacing}" cellpadding="0">{rows}</table>'
 
 
@@ -22,6 +23,7 @@ def label(*lines: Line, align: str = "center") -> str:
 
 
 def row(line: Line, align: str = "center", fill: str = "") -> str:
+    """Return a line as the row of a table, on a background where one is given."""
     text, size, colour, tag = line
     inner = f"<{tag}>{escape(cut(text))}</{tag}>" if tag else escape(cut(text))
     background = f' bgcolor="{fill}"' if fill else ""

@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 import torch
 
+from graphalias.absorb import absorb_views
 from graphalias.aliases import insert_update_aliases
 from graphalias.dead import eliminate_dead_operations
+from graphalias.executors import get_executor
 from graphalias.folding import fold_views
 from graphalias.graph import Program
 from graphalias.partition import partition
@@ -42,17 +44,20 @@ def run_passes(program: Program, executor: str) -> tuple[Passed, ...]:
     >>> import torch, graphalias
     >>> program = graphalias.capture(lambda x: x.add_(1).mul_(2), torch.ones(4))
     >>> [passed.name for passed in run_passes(program, "eager")]
-    ['insert_update_aliases', 'eliminate_dead_operations', 'partition', 'fold_views']
+    ['insert_update_aliases', 'eliminate_dead_operations', 'partition', 'absorb_views', 'fold_views']
     """
-    passes: tuple[Callable[[Program], Program], ...] = (
-        insert_update_aliases,
-        eliminate_dead_operations,
-        lambda program: partition(program, executor),
-        lambda program: fold_views(program, _counted_alike(program)),
-    )
-    names = ("insert_update_aliases", "eliminate_dead_operations", "partition", "fold_views")
+    counted_alike = _counted_alike(program)
+    passes: dict[str, Callable[[Program], Program]] = {
+        "insert_update_aliases": insert_update_aliases,
+        "eliminate_dead_operations": eliminate_dead_operations,
+        "partition": lambda program: partition(program, executor),
+        "absorb_views": absorb_views,
+        "fold_views": lambda program: fold_views(program, counted_alike),
+    }
+    if not getattr(get_executor(executor, program), "TAKES_VIEWS", True):
+        del passes["absorb_views"]
     done = []
-    for name, run in zip(names, passes, strict=True):
+    for name, run in passes.items():
         start = time.perf_counter()
         program = run(program)
         done.append(Passed(name, program, 1e3 * (time.perf_counter() - start)))

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple, overload
 import torch
 
 from graphalias.capture import capture
-from graphalias.entries import Entry, prepared, text_of, watch_of
+from graphalias.entries import Entry, text_of, watch_of
 from graphalias.errors import CaptureError
 from graphalias.executors import get_executor
 from graphalias.fastpath import MISS, FastCall, fast_call
 from graphalias.keys import call_key, requires_grad
 from graphalias.lower import lower
+from graphalias.passes import run_passes
 from graphalias.switch import is_disabled
 
 logger = logging.getLogger("graphalias")
@@ -258,7 +259,7 @@ class Jitted:
                 entry.identities.add(identities)
                 return entry
         is_under_autocast = any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
-        compiled = lower(prepared(program, self._executor), self._executor, strict=self._strict)
+        compiled = lower(run_passes(program, self._executor)[-1].program, self._executor, strict=self._strict)
         return Entry(compiled, is_under_autocast, watch, text, {identities})
 
     def _changing(self, key: Any) -> str:

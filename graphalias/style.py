@@ -191,10 +191,10 @@ def block_look(name: str, operations: Sequence[Operation], colours: Colours) -> 
     writes = sum(bool(operation.writes or operation.reshapes) for operation in operations)
     handles = [value for operation in operations for value in operation.results if value]
     fill, border = next((colours[v.storage.name] for v in handles if v.storage.name in colours), (PAPER, QUIET))
-    look = {"shape": "box3d", "fillcolor": fill, "color": INK if writes else border}
+    look = {"shape": "box3d", "margin": "0.2,0.12", "fillcolor": fill, "color": INK if writes else border}
     look |= {"penwidth": "3"} if writes else {}
     targets = few([operation.target.removeprefix("aten.") for operation in operations])
-    counts = f"{len(operations)} nodes" + f", {writes} in place" * bool(writes)
+    counts = f"{len(operations)} node{'s' * (len(operations) != 1)}" + f", {writes} in place" * bool(writes)
     title = re.sub(r"[^ ]*[/\\]", "", name)
     text = label((title, 11, INK, "b"), (targets, 10, INK, ""), (counts, 9, QUIET, ""))
     first = "\n".join(print_operation(operation) for operation in operations[:3])

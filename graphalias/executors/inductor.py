@@ -142,12 +142,15 @@ def compile_region(region: Operation) -> Callable[..., Sequence[torch.Tensor]]:
     with _lock, no_modes(), torch.no_grad():
         try:
             graph, fakes = functional_form(region.body, _decompositions())
-            return _checked(region, _generate(graph, fakes))
+            run, kernels = _generate(graph, fakes)
+            call = _checked(region, run)
         except Exception as error:
             raise ExecutorError(
                 f"Inductor can't compile the region: {type(error).__name__}: {_brief(error)}\n{region.body}",
                 node=region.name, location=region.location,
             ) from error  # fmt: skip
+    vars(call)["kernels"] = kernels  # `explain` shows it
+    return call
 
 
 def _brief(error: Exception) -> str:
@@ -167,7 +170,8 @@ def _rounds_each_step() -> bool:
     return "use_compute_types" in inspect.signature(CppVecOverrides.to_dtype).parameters
 
 
-def _generate(graph: GraphModule, fakes: Sequence[torch.Tensor]) -> Generated:
+def _generate(graph: GraphModule, fakes: Sequence[torch.Tensor]) -> tuple[Generated, int | None]:
+    """Return the generated function, and how many kernels it is made of where this torch says so."""
     from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx_inner
 
@@ -176,7 +180,8 @@ def _generate(graph: GraphModule, fakes: Sequence[torch.Tensor]) -> Generated:
     # what enters is what was captured: the guards have looked at sizes and strides already
     with config.patch(emulate_precision_casts=True, fallback_random=True, size_asserts=False):
         compiled = compile_fx_inner(graph, list(fakes))
-    return getattr(compiled, "current_callable", None) or compiled
+    counts = getattr(compiled, "metrics_deltas", None)
+    return getattr(compiled, "current_callable", None) or compiled, getattr(counts, "generated_kernel_count", None)
 
 
 def _checked(region: Operation, run: Generated) -> Callable[..., Any]:
