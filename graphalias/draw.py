@@ -86,7 +86,7 @@ class Drawing:
         return self.svg
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": repr(self), "image/svg+xml": self.svg}
+        return show(repr(self), self)
 
     def __repr__(self) -> str:
         return f"<Drawing: {len(self.dot)} characters of DOT>"
@@ -110,6 +110,23 @@ def graphviz() -> Iterator[Any]:
         ) from error
     with _graphviz:
         yield pygraphviz
+
+
+def show(text: str, drawing: Drawing, markup: str = "") -> dict[str, str]:
+    """Return what a notebook shows of a thing: its text, its drawing, and both together where the text is to be seen.
+
+    Parameters
+    ----------
+    text : str
+        For who can't see pictures.
+    drawing : Drawing
+    markup : str
+        The text as HTML, if it is to stand above the drawing.
+    """
+    bundle = {"text/plain": text, "image/svg+xml": drawing.svg}
+    if markup:
+        bundle["text/html"] = f"{markup}\n{drawing.svg[drawing.svg.index('<svg') :]}"
+    return bundle
 
 
 @contextmanager

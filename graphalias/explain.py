@@ -22,14 +22,14 @@ from graphalias.decisions import (
     regions_of,
     shared_memory,
 )
-from graphalias.draw import Drawing, draw
+from graphalias.draw import Drawing, draw, show
 from graphalias.executors import Executor, get_executor, name_of
 from graphalias.executors.once import compiled_region, failure_of
 from graphalias.graph import UPDATE_ALIASES, Program
 from graphalias.hazards import find_hazards
 from graphalias.lower import Compiled
 from graphalias.passes import run_passes
-from graphalias.summary import print_summary, summary
+from graphalias.summary import export_html, print_summary, summary
 from graphalias.traffic import traffic_of_calls
 
 
@@ -95,6 +95,9 @@ class Explanation(Decisions):
 
     def __str__(self) -> str:
         return print_summary(self)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return show(str(self), self.draw(), export_html(summary(self)))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from summary(self)

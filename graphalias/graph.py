@@ -189,9 +189,9 @@ class Program:
         return f"<Program {self.name}: {counts}>"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        from graphalias.draw import draw
+        from graphalias.draw import draw, show
 
-        return {"text/plain": str(self), "image/svg+xml": draw(self).svg}
+        return show(str(self), draw(self))
 
     def _repr_svg_(self) -> str:
         return self._repr_mimebundle_()["image/svg+xml"]

@@ -7,12 +7,14 @@ import keyword
 import linecache
 import re
 from collections.abc import Callable, Iterator
+from html import escape
 from typing import Any
 
 import torch
 from torch.autograd.graph import increment_version
 
 from graphalias.calls import method_of
+from graphalias.draw import draw, show
 from graphalias.executors import Executor, get_executor
 from graphalias.executors.eager import (
     bind_inputs,
@@ -134,6 +136,9 @@ class Compiled:
                 return self._operation_at.get(trace.tb_lineno)
             trace = trace.tb_next
         return None
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return show(self.source, draw(self.program), f"<pre>{escape(self.source)}</pre>")
 
     def __del__(self) -> None:
         linecache.cache.pop(getattr(self, "_file", ""), None)

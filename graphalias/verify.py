@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ import torch
 from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
 from graphalias.dead import eliminate_dead_operations
+from graphalias.draw import draw, show
 from graphalias.errors import VerificationError
 from graphalias.executors import get_executor, name_of
 from graphalias.executors.eager import bind_inputs
@@ -62,6 +64,13 @@ class Report:
         text = f"{self.program.name}: {self.orders} topological orders and executor {self.executor} {what}"
         text += f"; {self.hazards} hazards before"
         return text + (f"; not compared: {', '.join(self.undetermined)}" if self.undetermined else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what was found, as ``json`` takes it; the program as text."""
+        return {**vars(self), "program": str(self.program), "undetermined": list(self.undetermined)}
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return show(str(self), draw(self.program), f"<p>{escape(str(self))}</p>")
 
 
 def verify(fn: Callable[..., Any], *args: Any, orders: int = 20, executor: str = "eager", **kwargs: Any) -> Report:

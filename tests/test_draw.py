@@ -1,6 +1,7 @@
 """Drawings: what is drawn how, what text survives, and which files come out."""
 
 import os
+import re
 import subprocess
 import sys
 from functools import cache
@@ -8,7 +9,9 @@ from xml.etree import ElementTree
 
 import pygraphviz
 import pytest
+import torch
 
+import graphalias
 from graphalias import GraphAliasError, insert_update_aliases, parse
 from graphalias.draw import Drawing, draw
 from graphalias.graph import CONSTANT, INPUT, OUTPUT, Operation, Program, Storage, Value
@@ -449,3 +452,76 @@ def test_the_legend_explains_what_is_drawn_only(before):
     assert not any("order only" in word for word in words(draw(before)))
     assert any("hazard: order missing" in word for word in words(draw(before)))
     assert isinstance(draw(before), Drawing)
+
+
+def test_regions_are_clusters_where_there_is_room():
+    """A region's operations are drawn inside it, in the rows of the program before; closed where they do not fit."""
+    text = REGIONS.replace("%a1: f32[2] @s0 obj1) = region", "%add_: f32[2] @s0 obj1) = region")
+    drawing = draw(parse(text))
+    (cluster,) = [part for part in as_graph(drawing).subgraphs() if part.name.endswith("r0")]
+    assert {node.attr["tooltip"].split(":")[0] for node in cluster.nodes()} == {"%add_", "%e"}
+    assert "region_1" in words(drawing) and "region(a!, m)" in words(drawing)
+    assert not arrow(drawing, "e", "output")["style"]
+    assert arrow(drawing, "m", "add_")["label"] is None or "WAR" not in arrow(drawing, "m", "add_")["label"]
+    assert "add_ = add_.Tensor(a!, m)" in words(draw(parse(text), limit=5))
+
+
+def layers(count):
+    """Return a program of many layers, each from the same lines of source."""
+    lines, last = ["%x: f32[4] @s0 obj0 = input()"], "x"
+    for i in range(count):
+        lines.append(f"%neg_{i}: f32[4] @s0 obj0 = aten.neg_.default(%{last}!) reads(%{last})  # model.py:3")
+        lines.append(f"%sin_{i}: f32[4] @t{i} sin{i} = aten.sin.default(%neg_{i}) reads(%neg_{i})  # model.py:4")
+        last = f"neg_{i}"
+    return parse("\n".join([*lines, "output()"]))
+
+
+def test_large_programs_are_drawn_by_line():
+    """Where the operations are too many, those of one line of source are one node that counts them."""
+    drawing = draw(layers(500))
+    assert len(as_graph(drawing)) == 4
+    shown = words(drawing)
+    assert {"model.py:3", "model.py:4", "neg_.default", "500 nodes, 500 in place", "500 nodes"} <= set(shown)
+    assert len(as_graph(draw(layers(50)))) == 102
+
+
+def test_focus_and_only():
+    """`focus` draws an operation and what is near it, `only` what touches a view group; a wrong name is refused."""
+    near = ids_by_name(draw(layers(20), focus="sin_7", distance=1))
+    assert near.keys() == {"sin_7", "neg_7"}
+    group = ids_by_name(draw(parse(TWO_GROUPS), only="s1"))
+    assert group.keys() == {"exp_1", "split_1", "mul__1", "output"}
+    assert ids_by_name(draw(parse(TWO_GROUPS), only="l")).keys() == group.keys()
+    for options in ({"focus": "nothing"}, {"only": "nothing"}):
+        with pytest.raises(GraphAliasError, match="there is no .* 'nothing'"):
+            draw(parse(TWO_GROUPS), **options)
+
+
+def test_steps_are_drawn_side_by_side(before, after):
+    """A sequence of programs is drawn from left to right, with numbers; a mapping with its titles."""
+    shown = words(draw([before, after, after]))
+    assert [title for title in shown if title.endswith(" program")] == ["1 program", "2 program", "3 program"]
+    assert {"old", "new"} <= set(words(draw({"old": before, "new": after})))
+
+
+def test_dark(before, after):
+    """The dark theme has the same words on dark paper, and no colour of the light one; another theme is refused."""
+    light, dark = draw(before, after), draw(before, after, theme="dark")
+    assert words(light) == words(dark)
+    assert as_graph(dark).graph_attr["bgcolor"] == "#1B1D21"
+    assert not {"#FFFFFF", "#222222", PALETTE[0][0]} & set(re.findall("#[0-9A-F]{6}", dark.dot))
+    with pytest.raises(GraphAliasError, match="no theme 'red'"):
+        draw(before, theme="red")
+
+
+def test_what_notebooks_show(before):
+    """Explanations, reports and lowered programs are shown as text and picture together."""
+    x = torch.ones(2)
+    for thing in (
+        graphalias.explain(torch.neg, x, executor="eager"),
+        graphalias.verify(torch.neg, x, orders=1),
+        graphalias.lower(graphalias.capture(torch.neg, x), "eager"),
+    ):
+        bundle = thing._repr_mimebundle_()
+        assert bundle.keys() == {"text/plain", "text/html", "image/svg+xml"}
+        assert "neg" in bundle["text/html"].split("<svg")[0]

@@ -94,7 +94,8 @@ def text_of(explanation):
     text = re.sub(r"(test_explain\.py):\d+", r"\1:L", str(explanation))
     text = re.sub(r", \d+ kernels?$", "", text, flags=re.MULTILINE)  # depends on the code generator
     head, _, times = text.partition("Compile time\n")
-    return f"{head}Compile time\n  {re.sub(r'[0-9.]+', 'N', ' '.join(times.split()).partition(',')[0]).replace('ms ', 'ms  ')}"
+    first = " ".join(times.split()).partition(",")[0]
+    return f"{head}Compile time\n  {re.sub(r'[0-9.]+', 'N', first).replace('ms ', 'ms  ')}"
 
 
 def test_one_operation_at_a_time():
