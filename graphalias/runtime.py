@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, overload
 
 import torch
 
+from graphalias.artefacts import leave_artefacts
 from graphalias.capture import capture
 from graphalias.entries import Entry, text_of, watch_of
 from graphalias.errors import CaptureError
@@ -259,7 +260,9 @@ class Jitted:
                 entry.identities.add(identities)
                 return entry
         is_under_autocast = any(torch.is_autocast_enabled(device) for device in ("cpu", "cuda"))
-        compiled = lower(run_passes(program, self._executor)[-1].program, self._executor, strict=self._strict)
+        passed = run_passes(program, self._executor)
+        compiled = lower(passed[-1].program, self._executor, strict=self._strict)
+        leave_artefacts(self._label, program, passed, compiled)
         return Entry(compiled, is_under_autocast, watch, text, {identities})
 
     def _changing(self, key: Any) -> str:

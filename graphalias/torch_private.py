@@ -45,6 +45,7 @@ __all__ = [
     "holds_fake",
     "is_composite",
     "is_same_generator",
+    "is_traced",
     "is_wrapped",
     "kept_generators",
     "map_tensors",
@@ -56,6 +57,7 @@ __all__ = [
     "real_operations",
     "set_version",
     "storage_key",
+    "trace_artefact",
     "unflatten",
     "version_of",
 ]
@@ -238,3 +240,20 @@ def kept_generators(things: Sequence[Any]) -> Iterator[None]:
     finally:
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
+
+
+def is_traced() -> bool:
+    """Whether torch writes a structured trace (``TORCH_TRACE=folder``), which tlparse reads.
+
+    Why private: the logger of the trace has no public name.
+    """
+    return logging.getLogger("torch.__trace").isEnabledFor(logging.DEBUG) and bool(
+        logging.getLogger("torch.__trace").handlers
+    )
+
+
+def trace_artefact(name: str, text: str) -> None:
+    """Add a text to torch's structured trace. Why private: the only function that does so is."""
+    torch._logging.trace_structured(
+        "artifact", metadata_fn=lambda: {"name": name, "encoding": "string"}, payload_fn=lambda: text
+    )

