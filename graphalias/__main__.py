@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
 from rich.text import Text
 
 from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
+from graphalias.compare import compare
 from graphalias.dead import eliminate_dead_operations
 from graphalias.demo import run_demo
 from graphalias.draw import draw
 from graphalias.errors import GraphAliasError, VerificationError
 from graphalias.example_inputs import make_inputs
+from graphalias.explain import explain
 from graphalias.graph import REGION, UPDATE_ALIASES, Program
 from graphalias.hazards import find_hazards
 from graphalias.partition import partition
@@ -29,6 +37,9 @@ from graphalias.user_code import check_arguments, load
 from graphalias.verify import verify
 
 FINE, WRONG, REFUSED = 0, 1, 2
+
+#: What takes less needs no bar.
+BAR_AFTER_SECONDS = 2.0
 
 EPILOG = """\
 inputs, each with its own --input, in the order of the function's parameters:
@@ -41,7 +52,13 @@ inputs, each with its own --input, in the order of the function's parameters:
   3, 0.5, True, None, '"sum"'   Python literals
   scale=2.0                     a keyword argument
 
-exit status: 0 fine, 1 not verified, 2 wrong usage, or a program that can't be captured
+examples:
+  python -m graphalias explain model.py:step -i 'f32[4,4]'
+  python -m graphalias hazards model.py:step -i 'f32[4,4]' --json | jq .count
+  python -m graphalias draw torch.nn:ReLU -i 'f32[8]' --partition --theme dark --out relu.svg
+  python -m graphalias bench model.py:step -i 'f32[1024,1024]'
+
+exit status: 0 fine, 1 not verified, or hazards found with --fail, 2 wrong usage, or a program that can't be captured
 """
 
 
@@ -56,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0 fine, 1 not verified, 2 wrong usage or a program that can't be captured.
+        0 fine, 1 not verified or hazards found with ``--fail``, 2 wrong usage or a program that can't be captured.
     """
     try:
         options = _parser().parse_args(argv)
@@ -90,12 +107,25 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(title="commands", required=True, metavar="command")
     demo = _add(commands, "demo", _demo, "capture, show, verify and draw some programs")
     demo.add_argument("--out", type=Path, default=Path("graphalias-demo"), help="folder of the drawings (%(default)s)")
-    _add_own(commands, "hazards", _hazards, "show a program, and what some topological order would run wrongly")
+    own = _add_own(commands, "explain", _explain, "say what becomes of each mutation, what is fused, and why")
+    own.add_argument("--executor", default="auto", help="what fuses (%(default)s)")
+    _add_json(own)
+    own = _add_own(commands, "hazards", _hazards, "show a program, and what some topological order would run wrongly")
+    own.add_argument("--fail", action="store_true", help="end with status 1 if there are any")
+    _add_json(own)
     own = _add_own(commands, "verify", _verify, "run random topological orders and an executor against eager PyTorch")
     own.add_argument("--orders", type=_count, default=20, help="how many random orders (%(default)s)")
     own.add_argument("--executor", default="eager", help="what to lower the program to (%(default)s)")
+    _add_json(own)
+    own = _add_own(commands, "bench", _bench, "time jit and torch.compile against eager PyTorch, in turns")
+    own.add_argument("--executor", default="auto", help="what jit uses (%(default)s)")
+    own.add_argument("--rounds", type=_count, default=15, help="of which medians are taken (%(default)s)")
+    _add_json(own)
     own = _add_own(commands, "draw", _draw, "draw a program before and after insert_update_aliases, or in regions")
     own.add_argument("--out", type=Path, help="where to: a .svg, .png or .dot file (the function's name, .svg)")
+    own.add_argument("--focus", metavar="OPERATION", help="only this operation and what is near it")
+    own.add_argument("--only", metavar="NAME", help="only what touches the view group of this handle or storage")
+    own.add_argument("--theme", default="light", choices=("light", "dark"), help="of the colours (%(default)s)")
     _add_partition(own)
     own = _add_own(commands, "print", _print, "print a program in the text form that graphalias.parse reads")
     own.add_argument("--after", action="store_true", help="the program after insert_update_aliases")
@@ -108,6 +138,15 @@ def _add_partition(parser: argparse.ArgumentParser) -> None:
         "--partition", nargs="?", const="auto", metavar="EXECUTOR",
         help="after insert_update_aliases, in fusion regions by an executor's rules (auto); nothing is compiled",
     )  # fmt: skip
+
+
+def _add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _print_json(console: Console, found: Any) -> int:
+    console.out(json.dumps(found, indent=2, default=str), highlight=False)
+    return FINE
 
 
 def _count(text: str) -> int:
@@ -155,10 +194,24 @@ def _demo(console: Console, options: argparse.Namespace) -> int:
     return FINE
 
 
+def _explain(console: Console, options: argparse.Namespace) -> int:
+    fn, args, kwargs = _call(options)
+    with _progress("compiling"):
+        explanation = explain(fn, *args, executor=options.executor, **kwargs)
+    if options.json:
+        return _print_json(console, explanation.to_dict())
+    console.print(explanation)
+    return FINE
+
+
 def _hazards(console: Console, options: argparse.Namespace) -> int:
     program = _capture(options)
-    console.print(program_table(program))
     hazards = find_hazards(program)
+    found = WRONG if hazards and options.fail else FINE
+    if options.json:
+        _print_json(console, {"name": program.name, "count": len(hazards), "hazards": list(map(asdict, hazards))})
+        return found
+    console.print(program_table(program))
     console.print()
     if not hazards:
         console.print("no hazards: every topological order of this program gives what eager PyTorch gives")
@@ -167,13 +220,50 @@ def _hazards(console: Console, options: argparse.Namespace) -> int:
         Text(f"{len(hazards)} hazard{'s' * (len(hazards) > 1)}, which no path in the graph orders", style="bold")
     )
     console.print(hazard_table(hazards))
-    return FINE
+    return found
 
 
 def _verify(console: Console, options: argparse.Namespace) -> int:
     fn, args, kwargs = _call(options)
-    console.print(Text(str(verify(fn, *args, orders=options.orders, executor=options.executor, **kwargs))))
+    with _progress("verifying"):
+        report = verify(fn, *args, orders=options.orders, executor=options.executor, **kwargs)
+    if options.json:
+        return _print_json(console, report.to_dict())
+    console.print(Text(str(report)))
     return FINE
+
+
+def _bench(console: Console, options: argparse.Namespace) -> int:
+    fn, args, kwargs = _call(options)
+    with _progress("timing", options.rounds) as tick:
+        found = compare(fn, args, kwargs, executor=options.executor, rounds=max(options.rounds, 1), tick=tick).to_dict()
+    if options.json:
+        return _print_json(console, found)
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for title in ("", "median", "/ eager"):
+        table.add_column(title, justify="right" if title else "left")
+    for name, us in found["median_us"].items():
+        ratio = found["over_eager"].get(name)
+        table.add_row(name, f"{us:.1f} us", "" if ratio is None else f"{ratio:.2f}")
+    for name, why in found["failed"].items():
+        table.add_row(name, "failed", why)
+    console.print(table)
+    return FINE
+
+
+@contextmanager
+def _progress(what: str, steps: int | None = None) -> Iterator[Callable[[], None]]:
+    """Show a bar on the error stream, if that is a terminal and it takes over two seconds; yield what moves it on."""
+    bar = Progress(console=make_console(sys.stderr), transient=True, disable=not sys.stderr.isatty())
+    task = bar.add_task(what, total=steps)
+    timer = threading.Timer(BAR_AFTER_SECONDS, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield lambda: bar.advance(task)
+    finally:
+        timer.cancel()
+        bar.stop()
 
 
 def _draw(console: Console, options: argparse.Namespace) -> int:
@@ -181,7 +271,7 @@ def _draw(console: Console, options: argparse.Namespace) -> int:
     after = _passed(before, options)
     path = options.out or Path(f"{options.target.rpartition(':')[2]}.svg")
     path.parent.mkdir(parents=True, exist_ok=True)
-    draw(before, after, path=path)
+    draw(before, after, path=path, focus=options.focus, only=options.only, theme=options.theme)
     targets = [operation.target for operation in after.operations]
     count = f"{targets.count(UPDATE_ALIASES)} update_aliases"
     if options.partition is not None:

@@ -1,5 +1,6 @@
 """The command line: what each command prints and returns, and what it says to wrong usage."""
 
+import json
 import os
 import re
 import subprocess
@@ -174,6 +175,45 @@ def test_draw_writes_where_it_says(capsys, tmp_path):
     assert (status, out) == (FINE, "drew chain.dot: 0 hazards before, 0 update_aliases and 1 region after\n")
     assert (tmp_path / "step.svg").read_text().rstrip().endswith("</svg>")
     assert (tmp_path / "new" / "step.dot").read_text().startswith("digraph")
+
+
+def test_explain(capsys):
+    """`explain` prints the summary, or with --json everything."""
+    status, out, err = run(capsys, "explain", "mine:step", "-i", "f32[4,4]", "--executor", "eager")
+    assert (status, err) == (FINE, "")
+    assert out.startswith("step: 3 operations, 1 of them in place, 2 hazards\n")
+    status, out, _ = run(capsys, "explain", "mine:step", "-i", "f32[4,4]", "--executor", "eager", "--json")
+    assert status == FINE and json.loads(out)["mutations"][0]["operation"] == "mul_"
+
+
+def test_hazards_and_reports_for_scripts(capsys):
+    """`hazards --json` counts and lists them, --fail makes them a status; `verify --json` is the report."""
+    status, out, _ = run(capsys, "hazards", "mine:step", "-i", "f32[4,4]", "--json", "--fail")
+    found = json.loads(out)
+    assert status == WRONG and found["count"] == 2
+    assert (found["hazards"][0]["before"], found["hazards"][0]["reason"]) == ("mul_", "RAW")
+    assert run(capsys, "hazards", "mine:Net", "-i", "f32[2,4]", "--json", "--fail")[0] == FINE
+    status, out, _ = run(capsys, "verify", "mine:step", "-i", "f32[4,4]", "--orders", "2", "--json")
+    assert status == FINE and json.loads(out)["orders"] == 5
+
+
+def test_bench(capsys, monkeypatch):
+    """`bench` times the variants; one that fails is said to, and the others are timed all the same."""
+
+    def refuse(fn, **options):
+        def call(*args):
+            raise RuntimeError("no compiler")
+
+        return call
+
+    monkeypatch.setattr("torch.compile", refuse)
+    words = ("bench", "mine:step", "-i", "f32[4,4]", "--executor", "eager", "--rounds", "3")
+    status, out, err = run(capsys, *words)
+    assert (status, err) == (FINE, "")
+    assert re.search(r"eager +[\d.]+ us", out) and re.search(r"jit +[\d.]+ us +[\d.]+", out)
+    assert re.search(r"torch.compile +failed +RuntimeError: no compiler", out)
+    found = json.loads(run(capsys, *words, "--json")[1])
+    assert found["over_eager"].keys() == {"jit"} and found["median_us"]["eager"] > 0
 
 
 @pytest.mark.parametrize(
