@@ -11,7 +11,6 @@ import torch
 
 from graphalias.errors import ExecutorError
 from graphalias.executors.eager import values_only
-from graphalias.folding import counted_alike, fold_views
 from graphalias.graph import Program
 from graphalias.keys import module_of
 from graphalias.lower import Compiled
@@ -74,15 +73,6 @@ class Entry:
 def text_of(program: Program) -> str:
     """Return a captured program's text without who shares memory, which its signature tells."""
     return _STORAGES.sub("", str(program))
-
-
-def prepared(program: Program, executor: str) -> Program:
-    """Return a captured program ordered, without dead operations, in regions, with as few views as will do."""
-    ordered = eliminate_dead_operations(insert_update_aliases(program))
-    partitioned = partition(ordered, executor)
-    if getattr(get_executor(executor, ordered), "TAKES_VIEWS", True):
-        partitioned = absorb_views(partitioned)
-    return fold_views(partitioned, counted_alike(ordered))
 
 
 def watch_of(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Watch:

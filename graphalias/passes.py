@@ -6,13 +6,11 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-import torch
-
 from graphalias.absorb import absorb_views
 from graphalias.aliases import insert_update_aliases
 from graphalias.dead import eliminate_dead_operations
 from graphalias.executors import get_executor
-from graphalias.folding import fold_views
+from graphalias.folding import counted_alike, fold_views
 from graphalias.graph import Program
 from graphalias.partition import partition
 
@@ -46,13 +44,14 @@ def run_passes(program: Program, executor: str) -> tuple[Passed, ...]:
     >>> [passed.name for passed in run_passes(program, "eager")]
     ['insert_update_aliases', 'eliminate_dead_operations', 'partition', 'absorb_views', 'fold_views']
     """
-    counted_alike = _counted_alike(program)
+    # a program that was not captured says itself where its tensors lie
+    alike = None if program.signature is None else counted_alike(program)
     passes: dict[str, Callable[[Program], Program]] = {
         "insert_update_aliases": insert_update_aliases,
         "eliminate_dead_operations": eliminate_dead_operations,
         "partition": lambda program: partition(program, executor),
         "absorb_views": absorb_views,
-        "fold_views": lambda program: fold_views(program, counted_alike),
+        "fold_views": lambda program: fold_views(program, alike),
     }
     if not getattr(get_executor(executor, program), "TAKES_VIEWS", True):
         del passes["absorb_views"]
@@ -62,19 +61,3 @@ def run_passes(program: Program, executor: str) -> tuple[Passed, ...]:
         program = run(program)
         done.append(Passed(name, program, 1e3 * (time.perf_counter() - start)))
     return tuple(done)
-
-
-def _counted_alike(program: Program) -> set[str] | None:
-    """Return the storages on which the program counts offsets as the tensors do: those that are one allocation.
-
-    None stands for all: a program that was not captured says itself where its tensors lie.
-    """
-    if program.signature is None:
-        return None
-    storages = {value.storage.name for op in program.operations for value in op.results if value}
-    for value in (*program.inputs, *program.constants):
-        tensor = program.signature.inputs.get(value.name) or program.signature.constants.get(value.name)
-        offset = tensor.storage_offset() if isinstance(tensor, torch.Tensor) else tensor and tensor.offset
-        if offset != value.offset:
-            storages.discard(value.storage.name)
-    return storages
