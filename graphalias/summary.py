@@ -26,7 +26,7 @@ from graphalias.decisions import (
 )
 from graphalias.graph import OUTPUT
 from graphalias.labels import cut, few
-from graphalias.terminal import REASON_STYLES, make_console, source_line
+from graphalias.terminal import PLAIN_WIDTH, REASON_STYLES, source_line
 from graphalias.traffic import Traffic
 
 #: Rows of each part; what is alike is one row.
@@ -43,7 +43,7 @@ Item = TypeVar("Item")
 def print_summary(decisions: Decisions) -> str:
     """Return the summary as plain text."""
     file = io.StringIO()
-    console = make_console(file)
+    console = Console(file=file, width=PLAIN_WIDTH, highlight=False)  # the same text everywhere
     console.print(*summary(decisions), sep="\n")
     return "\n".join(line.rstrip() for line in file.getvalue().splitlines())
 
