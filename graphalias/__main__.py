@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
-import threading
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 from rich.text import Text
 
-from graphalias.aliases import insert_update_aliases
-from graphalias.capture import capture
-from graphalias.compare import compare
-from graphalias.dead import eliminate_dead_operations
-from graphalias.demo import run_demo
-from graphalias.draw import draw
+from graphalias.commands import (
+    FINE,
+    REFUSED,
+    WRONG,
+    run_bench,
+    run_demo,
+    run_draw,
+    run_explain,
+    run_hazards,
+    run_print,
+    run_verify,
+)
 from graphalias.errors import GraphAliasError, VerificationError
-from graphalias.example_inputs import make_inputs
-from graphalias.explain import explain
-from graphalias.graph import REGION, UPDATE_ALIASES, Program
-from graphalias.hazards import find_hazards
-from graphalias.partition import partition
-from graphalias.terminal import hazard_table, make_console, program_table
+from graphalias.terminal import make_console
 from graphalias.tracing.location import describe, is_user_frame
-from graphalias.user_code import check_arguments, load
-from graphalias.verify import verify
-
-FINE, WRONG, REFUSED = 0, 1, 2
-
-#: What takes less needs no bar.
-BAR_AFTER_SECONDS = 2.0
 
 EPILOG = """\
 inputs, each with its own --input, in the order of the function's parameters:
@@ -105,29 +92,33 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m graphalias", description="In-place operations and views as visible dependencies of a graph."
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="command")
-    demo = _add(commands, "demo", _demo, "capture, show, verify and draw some programs")
+    demo = _add(commands, "demo", run_demo, "capture, show, verify and draw some programs")
     demo.add_argument("--out", type=Path, default=Path("graphalias-demo"), help="folder of the drawings (%(default)s)")
-    own = _add_own(commands, "explain", _explain, "say what becomes of each mutation, what is fused, and why")
+    own = _add_own(commands, "explain", run_explain, "say what becomes of each mutation, what is fused, and why")
     own.add_argument("--executor", default="auto", help="what fuses (%(default)s)")
     _add_json(own)
-    own = _add_own(commands, "hazards", _hazards, "show a program, and what some topological order would run wrongly")
+    own = _add_own(
+        commands, "hazards", run_hazards, "show a program, and what some topological order would run wrongly"
+    )
     own.add_argument("--fail", action="store_true", help="end with status 1 if there are any")
     _add_json(own)
-    own = _add_own(commands, "verify", _verify, "run random topological orders and an executor against eager PyTorch")
+    own = _add_own(
+        commands, "verify", run_verify, "run random topological orders and an executor against eager PyTorch"
+    )
     own.add_argument("--orders", type=_count, default=20, help="how many random orders (%(default)s)")
     own.add_argument("--executor", default="eager", help="what to lower the program to (%(default)s)")
     _add_json(own)
-    own = _add_own(commands, "bench", _bench, "time jit and torch.compile against eager PyTorch, in turns")
+    own = _add_own(commands, "bench", run_bench, "time jit and torch.compile against eager PyTorch, in turns")
     own.add_argument("--executor", default="auto", help="what jit uses (%(default)s)")
     own.add_argument("--rounds", type=_count, default=15, help="of which medians are taken (%(default)s)")
     _add_json(own)
-    own = _add_own(commands, "draw", _draw, "draw a program before and after insert_update_aliases, or in regions")
+    own = _add_own(commands, "draw", run_draw, "draw a program before and after insert_update_aliases, or in regions")
     own.add_argument("--out", type=Path, help="where to: a .svg, .png or .dot file (the function's name, .svg)")
     own.add_argument("--focus", metavar="OPERATION", help="only this operation and what is near it")
     own.add_argument("--only", metavar="NAME", help="only what touches the view group of this handle or storage")
     own.add_argument("--theme", default="light", choices=("light", "dark"), help="of the colours (%(default)s)")
     _add_partition(own)
-    own = _add_own(commands, "print", _print, "print a program in the text form that graphalias.parse reads")
+    own = _add_own(commands, "print", run_print, "print a program in the text form that graphalias.parse reads")
     own.add_argument("--after", action="store_true", help="the program after insert_update_aliases")
     _add_partition(own)
     return parser
@@ -142,11 +133,6 @@ def _add_partition(parser: argparse.ArgumentParser) -> None:
 
 def _add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON")
-
-
-def _print_json(console: Console, found: Any) -> int:
-    console.out(json.dumps(found, indent=2, default=str), highlight=False)
-    return FINE
 
 
 def _count(text: str) -> int:
@@ -170,132 +156,6 @@ def _add_own(commands: Any, name: str, command: Callable[..., int], about: str) 
     parser.add_argument("target", metavar="module:function", help="or file.py:function; an nn.Module or its class too")
     parser.add_argument("--input", "-i", action="append", default=[], dest="inputs", help="an argument, see below")
     return parser
-
-
-Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
-
-
-def _call(options: argparse.Namespace) -> Call:
-    fn = load(options.target, seed=options.seed)
-    args, kwargs = make_inputs(options.inputs, seed=options.seed)
-    check_arguments(fn, args, kwargs)
-    return fn, args, kwargs
-
-
-def _capture(options: argparse.Namespace) -> Program:
-    fn, args, kwargs = _call(options)
-    return capture(fn, *args, **kwargs)
-
-
-def _demo(console: Console, options: argparse.Namespace) -> int:
-    run_demo(console, options.out, seed=options.seed)
-    console.print("\nThe drawings are for a web browser. For a function of your own, with its example inputs:")
-    console.print("  python -m graphalias hazards model.py:step --input 'f32[4,4]'", markup=False)
-    return FINE
-
-
-def _explain(console: Console, options: argparse.Namespace) -> int:
-    fn, args, kwargs = _call(options)
-    with _progress("compiling"):
-        explanation = explain(fn, *args, executor=options.executor, **kwargs)
-    if options.json:
-        return _print_json(console, explanation.to_dict())
-    console.print(explanation)
-    return FINE
-
-
-def _hazards(console: Console, options: argparse.Namespace) -> int:
-    program = _capture(options)
-    hazards = find_hazards(program)
-    found = WRONG if hazards and options.fail else FINE
-    if options.json:
-        _print_json(console, {"name": program.name, "count": len(hazards), "hazards": list(map(asdict, hazards))})
-        return found
-    console.print(program_table(program))
-    console.print()
-    if not hazards:
-        console.print("no hazards: every topological order of this program gives what eager PyTorch gives")
-        return FINE
-    console.print(
-        Text(f"{len(hazards)} hazard{'s' * (len(hazards) > 1)}, which no path in the graph orders", style="bold")
-    )
-    console.print(hazard_table(hazards))
-    return found
-
-
-def _verify(console: Console, options: argparse.Namespace) -> int:
-    fn, args, kwargs = _call(options)
-    with _progress("verifying"):
-        report = verify(fn, *args, orders=options.orders, executor=options.executor, **kwargs)
-    if options.json:
-        return _print_json(console, report.to_dict())
-    console.print(Text(str(report)))
-    return FINE
-
-
-def _bench(console: Console, options: argparse.Namespace) -> int:
-    fn, args, kwargs = _call(options)
-    with _progress("timing", options.rounds) as tick:
-        found = compare(fn, args, kwargs, executor=options.executor, rounds=max(options.rounds, 1), tick=tick).to_dict()
-    if options.json:
-        return _print_json(console, found)
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for title in ("", "median", "/ eager"):
-        table.add_column(title, justify="right" if title else "left")
-    for name, us in found["median_us"].items():
-        ratio = found["over_eager"].get(name)
-        table.add_row(name, f"{us:.1f} us", "" if ratio is None else f"{ratio:.2f}")
-    for name, why in found["failed"].items():
-        table.add_row(name, "failed", why)
-    console.print(table)
-    return FINE
-
-
-@contextmanager
-def _progress(what: str, steps: int | None = None) -> Iterator[Callable[[], None]]:
-    """Show a bar on the error stream, if that is a terminal and it takes over two seconds; yield what moves it on."""
-    bar = Progress(console=make_console(sys.stderr), transient=True, disable=not sys.stderr.isatty())
-    task = bar.add_task(what, total=steps)
-    timer = threading.Timer(BAR_AFTER_SECONDS, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield lambda: bar.advance(task)
-    finally:
-        timer.cancel()
-        bar.stop()
-
-
-def _draw(console: Console, options: argparse.Namespace) -> int:
-    before = _capture(options)
-    after = _passed(before, options)
-    path = options.out or Path(f"{options.target.rpartition(':')[2]}.svg")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draw(before, after, path=path, focus=options.focus, only=options.only, theme=options.theme)
-    targets = [operation.target for operation in after.operations]
-    count = f"{targets.count(UPDATE_ALIASES)} update_aliases"
-    if options.partition is not None:
-        regions = targets.count(REGION)
-        count += f" and {regions} region{'s' * (regions != 1)}"
-    console.print(Text(f"drew {path}: {len(find_hazards(before))} hazards before, {count} after"))
-    return FINE
-
-
-def _passed(program: Program, options: argparse.Namespace) -> Program:
-    """Return the program after insert_update_aliases, and in regions where that was asked for."""
-    program = insert_update_aliases(program)
-    if options.partition is None:
-        return program
-    return partition(eliminate_dead_operations(program), options.partition)
-
-
-def _print(console: Console, options: argparse.Namespace) -> int:
-    program = _capture(options)
-    if options.after or options.partition is not None:
-        program = _passed(program, options)
-    why = "".join(f"# {node}: {note}\n" for node, note in program.notes.items())
-    console.out(str(program) + why, end="", highlight=False)
-    return FINE
 
 
 def _print_error(error: Exception, options: argparse.Namespace) -> None:

@@ -89,7 +89,9 @@ class Drawing:
         return show(repr(self), self)
 
     def __repr__(self) -> str:
-        return f"<Drawing: {len(self.dot)} characters of DOT>"
+        nodes = re.findall(r"^n\d+ \[", self.dot, re.MULTILINE)
+        arrows = re.findall(r"^n\d+ -> n\d+", self.dot, re.MULTILINE)
+        return f"<Drawing: {len(nodes)} nodes, {len(arrows)} arrows>"
 
 
 @contextmanager

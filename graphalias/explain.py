@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from rich.console import Console, ConsoleOptions, RenderResult
 
+from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
 from graphalias.decisions import (
     Decisions,
@@ -144,7 +145,8 @@ def explain(fn: Callable[..., Any] | Program, *args: Any, executor: str = "auto"
     times_ms = {"capture": _since_ms(start)} if fn is not captured else {}
     runner = get_executor(executor, captured)
     passed = run_passes(captured, name_of(runner))
-    ordered, lowered = passed[0].program, passed[-1].program
+    lowered = passed[-1].program
+    ordered = next(one.program for one in passed if one.name == insert_update_aliases.__name__)
     start = time.perf_counter()
     Compiled(lowered, runner)
     times_ms |= {one.name: one.ms for one in passed} | {"lower": _since_ms(start)}

@@ -158,7 +158,7 @@ def test_verify_tells_a_failure_by_its_status(capsys, monkeypatch):
     def refuse(*args, **kwargs):
         raise graphalias.VerificationError("an order differs", node="add_")
 
-    monkeypatch.setattr("graphalias.__main__.verify", refuse)
+    monkeypatch.setattr("graphalias.commands.verify", refuse)
     status, out, err = run(capsys, "verify", "mine:step", "--input", "f32[4,4]")
     assert (status, out) == (WRONG, "")
     assert err == "error: an order differs\n  at operation: add_\n"
