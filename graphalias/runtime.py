@@ -48,8 +48,8 @@ def jit(fn: Any = None, *, executor: str = "auto", strict: bool = False, cache_l
     fn : callable, optional
         A function, method or ``nn.Module``. Without it, a decorator is returned.
     executor : str
-        ``"inductor"`` (regions compiled by PyTorch's code generator), ``"eager"`` (one ATen call an operation), or
-        ``"auto"``: the best one that works here.
+        ``"inductor"`` (regions compiled by PyTorch's code generator), ``"nvfuser"`` (by NVIDIA's, on its GPUs),
+        ``"eager"`` (one ATen call an operation), or ``"auto"``: the best one that works for the arguments.
     strict : bool
         Raise where a call can't be captured, or a region not compiled. Otherwise the original function is called, or
         the region's operations one by one, and a warning is logged once.

@@ -29,3 +29,8 @@ def shared_cases():
     if cases is None:
         pytest.skip(f"no {shared.CASES}")
     return cases
+
+
+def pytest_configure(config):
+    """Register the mark of what only a GPU can show."""
+    config.addinivalue_line("markers", "gpu: needs an NVIDIA GPU and nvFuser; skipped without")

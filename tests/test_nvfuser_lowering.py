@@ -215,6 +215,15 @@ DANGEROUS: dict[str, Dangerous] = {
 }  # fmt: skip
 
 
+def test_repro_has_full_constants() -> None:
+    """The script that runs a region alone is Python, and its constants are not rounded to six digits."""
+    compiled = lowered(lambda x: x.add_(0.12345678901234567).mul_(3), ramp(4).double())
+    repro = compiled.regions[0].repro
+    compile(repro, "repro", "exec")
+    assert "0.12345678901234567" in repro and "torch.float64" in repro
+    assert "0.12345678901234" in compiled.regions[0].ir
+
+
 @pytest.mark.parametrize("name", DANGEROUS)
 def test_dangerous(name: str, on_cpu: None) -> None:
     """What nvFuser would race for, or run in another order, is right by the means that the name says."""

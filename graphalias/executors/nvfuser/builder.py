@@ -37,6 +37,7 @@ class Builder:
     def __init__(self, nvfuser: ModuleType, definition: Any) -> None:
         self.nvfuser, self.definition, self.ops = nvfuser, definition, definition.ops
         self._constants: dict[Any, Any] = {}
+        self.numbers: set[float] = set()  # as they were given to nvFuser
 
     def dtype(self, dtype: torch.dtype) -> Any:
         """Return nvFuser's dtype."""
@@ -51,6 +52,7 @@ class Builder:
         number = torch.tensor(number, dtype=torch.float64 if dtype.is_floating_point else None).to(dtype).item()
         key = (repr(number), dtype)
         if key not in self._constants:
+            self.numbers |= {number} if isinstance(number, float) else set()
             self._constants[key] = self.definition.define_scalar(number, self.dtype(dtype))
         return self._constants[key]
 

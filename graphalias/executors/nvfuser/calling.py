@@ -34,6 +34,8 @@ class FusedRegion:
         Which of the region's inputs the fusion takes.
     inputs : tuple of Value
         These.
+    constants : set of float
+        The numbers in it, in full.
     writes : tuple of Write
         How each written input is written, and by which clause of the break rule.
     """
@@ -43,7 +45,7 @@ class FusedRegion:
 
     def __init__(self, region: Operation, made: Definition, run: Run) -> None:
         self.region, self.fusion_definition, self._run = region, made.fusion_definition, run
-        self.arguments = made.arguments
+        self.arguments, self.constants = made.arguments, made.constants
         self.inputs = tuple(region.body.inputs[i] for i in made.arguments)
         self.writes = tuple(made.writes)
         self._form = form = made.form

@@ -36,6 +36,8 @@ class Definition:
         The inputs of the region that the fusion takes, by position.
     outputs : list of Node
         What the fusion returns.
+    constants : set of float
+        In full.
     """
 
     fusion_definition: Any
@@ -43,6 +45,7 @@ class Definition:
     writes: list[Write]
     arguments: list[int] = field(default_factory=list)
     outputs: list[Node] = field(default_factory=list)
+    constants: set[float] = field(default_factory=set)
 
 
 def define(nvfuser: ModuleType, region: Operation, form: Form) -> Definition:
@@ -67,6 +70,7 @@ def define(nvfuser: ModuleType, region: Operation, form: Form) -> Definition:
             f"nvFuser can't define {region.name}{at}: {first_line(error)}\n{region.body}",
             node=region.name, location=region.location,
         ) from error  # fmt: skip
+    made.constants = writer.builder.numbers
     return made
 
 
