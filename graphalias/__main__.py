@@ -38,6 +38,7 @@ inputs, each with its own --input, in the order of the function's parameters:
   [f32[4], f32[6]]              a list
   3, 0.5, True, None, '"sum"'   Python literals
   scale=2.0                     a keyword argument
+  x=f32[4,6] then y=x.t()       a view of an earlier keyword argument; z=x[1:] and x[0].view(2, 3) as well
 
 examples:
   python -m graphalias explain model.py:step -i 'f32[4,4]'

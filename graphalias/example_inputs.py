@@ -14,6 +14,7 @@ from graphalias.graph import Value
 from graphalias.overlap import byte_range
 from graphalias.parser import parse
 from graphalias.symbols import DTYPES
+from graphalias.view_text import ViewText, read_view
 
 #: Integers are drawn below this: small enough to be an index of most things.
 LARGEST_INTEGER = 4
@@ -30,8 +31,9 @@ def make_inputs(texts: Iterable[str], *, seed: int = 0) -> tuple[tuple[Any, ...]
     ----------
     texts : iterable of str
         Each a tensor's type as in a printed program (``f32[4,6]``, ``f32[4,6] stride(1,4) offset(2)``), a Python
-        literal, or a list of these in brackets. ``name=`` in front makes a keyword argument. Tensors with the same
-        ``@name`` behind them share a storage; with the same ``@name object`` they are one tensor.
+        literal, or a list of these in brackets. ``name=`` in front makes a keyword argument, and later texts may be
+        views of it: ``x[1:]``, ``x.t()``. Tensors with the same ``@name`` behind them share a storage; with the same
+        ``@name object`` they are one tensor.
     seed : int
         Of the values: floating-point numbers are normally distributed, integers are below 4.
 
@@ -58,14 +60,20 @@ def make_inputs(texts: Iterable[str], *, seed: int = 0) -> tuple[tuple[Any, ...]
             args.append(maker.read(text))
         else:
             kwargs[keyword[1]] = maker.read(text[keyword.end() :])
+            maker.names.add(keyword[1])
     tensors = maker.make(torch.Generator().manual_seed(seed))
-    return tuple(_fill_in(arg, tensors) for arg in args), {key: _fill_in(arg, tensors) for key, arg in kwargs.items()}
+    named: dict[str, Any] = {}
+    for key, arg in kwargs.items():  # a view is of what comes before it
+        named[key] = _fill_in(arg, tensors, named)
+    return tuple(_fill_in(arg, tensors, named) for arg in args), named
 
 
-def _fill_in(argument: Any, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return an argument with the tensors in the place of their handles."""
+def _fill_in(argument: Any, tensors: dict[str, torch.Tensor], named: dict[str, Any]) -> Any:
+    """Return an argument with the tensors in the place of their handles, and the views of named ones made."""
     if isinstance(argument, list):
-        return [_fill_in(item, tensors) for item in argument]
+        return [_fill_in(item, tensors, named) for item in argument]
+    if isinstance(argument, ViewText):
+        return argument.make(named)
     return tensors[argument.object] if isinstance(argument, Value) else argument
 
 
@@ -74,20 +82,25 @@ class _Maker:
 
     def __init__(self) -> None:
         self.values: list[Value] = []
+        self.names: set[str] = set()
 
     def read(self, text: str) -> Any:
         """Return the handle of a tensor that is still to be made, a literal, or a list."""
         text = text.strip()
-        if _TENSOR.match(text):
+        if _TENSOR.match(text) and text.partition("[")[0].strip() not in self.names:
             return self._read_tensor(text)
         if text.startswith("[") and text.endswith("]"):
             return [self.read(item) for item in _split(text[1:-1])]
+        view = read_view(text, self.names)
+        if view is not None:
+            return view
         try:
             return ast.literal_eval(text)
         except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
             raise ParseError(
                 f"the input {text!r} is neither a tensor's type nor a Python literal",
-                hint="write 'f32[4,6]' for a tensor, '3' or 'True' for a value, '\"mean\"' (with quotes) for a string",
+                hint="write 'f32[4,6]' for a tensor, 'y=x[1:]' for a view of an earlier 'x=f32[4]', "
+                "'3' or 'True' for a value, '\"mean\"' (with quotes) for a string",
             ) from error
 
     def _read_tensor(self, text: str) -> Value:

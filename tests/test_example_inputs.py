@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from graphalias import GraphAliasError
+from graphalias import GraphAliasError, ParseError
 from graphalias.example_inputs import make_inputs
 
 
@@ -86,3 +86,35 @@ def test_what_is_no_input(texts, message):
     with pytest.raises(GraphAliasError) as caught:
         make(*texts)
     assert message in str(caught.value)
+
+
+def test_views_of_named_tensors():
+    """A later text may be a view of an earlier keyword argument, in a list too; it is the tensor's memory."""
+    _, found = make_inputs(["x=f32[4,6]", "y=x.t()", "z=x[1:, ..., ::2]", "rows=[x[0], x[-1].view(2, 3)]", "w=z[0]"])
+    x = found["x"]
+    for view, expected in (
+        (found["y"], x.t()), (found["z"], x[1:, ..., ::2]), (found["rows"][1], x[-1].view(2, 3)),
+        (found["w"], x[1, ::2]),
+    ):  # fmt: skip
+        assert view.data_ptr() == expected.data_ptr() and view.shape == expected.shape
+        assert view.stride() == expected.stride()
+    assert make_inputs(["x=f32[2]", "y=x"])[1]["y"] is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("y=x + 1", "neither a tensor's type nor a Python literal"),
+        ("y=x.clone()", "is no view: it has memory of its own"),
+        ("y=x[9]", "IndexError"),
+        ("y=x.view(5)", "RuntimeError"),
+        ("y=x.__class__", "AttributeError"),
+        ("y=x.numel()", "is no view"),
+        ("y=print(x)", "neither"),
+        ("y=w[0]", "neither|unknown dtype"),
+    ],
+)
+def test_what_is_no_view_is_refused(text, message):
+    """Whatever is no view of a tensor that was named before is refused with the text; nothing else is evaluated."""
+    with pytest.raises(ParseError, match=message):
+        make_inputs(["x=f32[4]", text])
