@@ -69,8 +69,11 @@ def adds_nothing(program: Program) -> bool:
     Not every program without hazards is left so: the pass doesn't search for paths, and adds an edge beside a long one.
     """
     inserter = _Inserter(program)
-    inserter.walk()
-    return inserter.operations == [*program.operations]
+    for time, operation in enumerate(program.operations):
+        inserter.take(operation, time)
+        if len(inserter.operations) > time + 1 or inserter.operations[-1] is not operation:
+            return False
+    return True
 
 
 class _Inserter:
@@ -93,12 +96,16 @@ class _Inserter:
 
     def walk(self) -> None:
         for time, operation in enumerate(self.program.operations):
-            if operation.target == UPDATE_ALIASES:
-                self._keep_node(operation)
-            elif operation.target == OUTPUT:
-                self._finish(operation)
-            else:
-                self._visit(operation, time)
+            self.take(operation, time)
+
+    def take(self, operation: Operation, time: int) -> None:
+        """Add an operation of the program, and before it the nodes it needs."""
+        if operation.target == UPDATE_ALIASES:
+            self._keep_node(operation)
+        elif operation.target == OUTPUT:
+            self._finish(operation)
+        else:
+            self._visit(operation, time)
 
     def _visit(self, operation: Operation, time: int) -> None:
         """Take the four steps of this module for one operation."""

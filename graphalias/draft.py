@@ -222,10 +222,22 @@ class Draft:
     def _renew(self, name: str, renamed: Mapping[str, Value]) -> None:
         """Rename an operation's operands and results, where they are."""
         operation, anchor = self.operations[name], self._previous[name]
-        results = tuple(result and renamed.get(result.name, result) for result in operation.results)
+        changed = [v for v in (*operation.operands, *operation.states, *operation.results) if v and v.name in renamed]
+        new = operation.rename(lambda value: renamed.get(value.name, value))
+        if any(value.name in renamed for value in operation.results if value):
+            results = tuple(result and renamed.get(result.name, result) for result in operation.results)
+            new = new.replace(results=results)
+        elif all(value.geometry == renamed[value.name].geometry for value in changed):
+            self._touches[name] = tuple(
+                touch._replace(value=renamed.get(touch.value.name, touch.value)) for touch in self._touches[name]
+            )
+            self.operations[name] = new
+            for value in changed:
+                self._users[value.name].pop(name, None)
+                self._users.setdefault(renamed[value.name].name, {})[name] = None
+            return
         self._remove(name)
-        operation = operation.rename(lambda value: renamed.get(value.name, value))
-        self._insert(operation if results == operation.results else operation.replace(results=results), anchor)
+        self._insert(new, anchor)
 
     def _insert(self, operation: Operation, after: str) -> None:
         name, behind = operation.name, self._next.get(after, "")

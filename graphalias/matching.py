@@ -149,9 +149,10 @@ class _Search:
     def _with(self, index: int, image: Operation) -> Iterator[None]:
         """Bind a pattern's operation to one of the program, then those after it; unbind what was bound."""
         operation = self.pattern.in_order[index]
+        if operation.target != image.target or any(image is other for other in self.images.values()):
+            return
         before = (dict(self.images), dict(self.values), dict(self.plain))
-        is_taken = any(image.name == other.name for other in self.images.values())
-        if not is_taken and self._fits(operation, image):
+        if self._fits(operation, image):
             self.images[operation.name] = image
             if index + 1 == len(self.pattern.in_order):
                 yield
@@ -169,7 +170,7 @@ class _Search:
 
     def _fits(self, operation: Operation, image: Operation) -> bool:
         """Whether an operation of the program is like one of the pattern, given what is bound; binds the rest."""
-        if operation.target != image.target or len(operation.results) != len(image.results):
+        if len(operation.results) != len(image.results):
             return False
         theirs = self.pattern.named_arguments(image, image.target)
         mine = self.pattern.arguments[operation.name]

@@ -185,8 +185,7 @@ class _Rewriter:
         kept = set(plan.matched)
         self.notes |= {operation.name: note for operation in plan.made if operation.name not in kept}
         self._add(Step(rule.name, anchor.name, anchor.location, before, plan.made, _since(start)))
-        values = [value for operation in plan.made for value in (*operation.operands, *operation.results) if value]
-        return self._near([*values, *operands, *plan.renamed.values()], plan.made)
+        return self._near(operands, plan.made)
 
     def _near(self, values: Iterable[Value], made: Iterable[Operation]) -> list[str]:
         """Return the operations whose matches may be others now, the first to be looked at last."""
@@ -251,7 +250,8 @@ def without_update_aliases(program: Program) -> Program:
             renamed |= {r.name: v for r, v in zip(operation.results, operation.operands, strict=True) if r}
         else:
             operations.append(operation.replace(after=()) if operation.after else operation)
-    return program.replace_operations(operations)
+    is_same = operations == list(program.operations)  # each the very same
+    return program if is_same else program.replace_operations(operations)
 
 
 def _is_ordered(program: Program) -> bool:

@@ -229,7 +229,9 @@ class _Review:
 
     def _adapt(self, operation: Operation) -> Operation:
         results = tuple(result and self._adapted(result) for result in operation.results)
-        return operation.rename(self._adapted).replace(results=results)
+        renamed = operation.rename(self._adapted)
+        is_same = all(mine is theirs for mine, theirs in zip(results, operation.results, strict=True))
+        return renamed if is_same else renamed.replace(results=results)
 
 
 class _Moved:

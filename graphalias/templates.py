@@ -140,10 +140,11 @@ class _Filling:
         parts = operation.target.split(".")
         name = self.draft.fresh(parts[1] if len(parts) > 1 else parts[0])
         results = tuple(result and self._result(result, operation.name, name) for result in operation.results)
-        filled = operation.rename(lambda value: self.values[value.name])
-        kwargs = {key: self._plain(argument) for key, argument in filled.kwargs.items()}
-        args = tuple(map(self._plain, filled.args))
-        return filled.replace(name=name, args=args, kwargs=kwargs, results=results, location=self.location)
+        return operation.replace(
+            name=name, args=tuple(map(self._argument, operation.args)), results=results, location=self.location,
+            kwargs={key: self._argument(argument) for key, argument in operation.kwargs.items()},
+            states=tuple(self.values[state.name] for state in operation.states),
+        )  # fmt: skip
 
     def _result(self, result: Value, operation: str, name: str) -> Value:
         storage = self.storages.setdefault(result.storage.name, None)  # type: ignore[arg-type]
@@ -160,10 +161,12 @@ class _Filling:
         kind, _, name = state.storage.name.partition(":")
         return f"{kind}:{self.opaque[name]}" if name in self.opaque else state.storage.name
 
-    def _plain(self, argument: Any) -> Any:
+    def _argument(self, argument: Any) -> Any:
+        if isinstance(argument, Value):
+            return self.values[argument.name]
         if isinstance(argument, Symbol) and argument.kind == "opaque":
             return Symbol("opaque", self.opaque[argument.name])
-        return [self._plain(item) for item in argument] if isinstance(argument, (list, tuple)) else argument
+        return [self._argument(item) for item in argument] if isinstance(argument, (list, tuple)) else argument
 
 
 def _opaque_names(template: Program, bindings: Mapping[str, Any]) -> dict[str, str]:
