@@ -26,7 +26,7 @@ from graphalias.operation import After, Operation
 from graphalias.overlap import overlaps
 from graphalias.parser import parse
 from graphalias.partition import partition
-from graphalias.patterns import Rule, Wildcard
+from graphalias.patterns import Rule
 from graphalias.rewrite import rewrite, rewrite_in_steps
 from graphalias.runtime import jit
 from graphalias.steps import Step, Steps
@@ -34,6 +34,7 @@ from graphalias.switch import disabled
 from graphalias.values import Access, Storage, Symbol, Value
 from graphalias.verify import Report, verify
 from graphalias.views import ViewGroup, find_view_groups
+from graphalias.wildcards import Wildcard
 
 __version__ = "0.1.0"
 

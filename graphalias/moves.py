@@ -7,10 +7,54 @@ from collections.abc import Iterator, Sequence
 
 from graphalias.draft import Draft, Touch
 from graphalias.graph import Operation, Value
+from graphalias.overlap import byte_range
 
 
 class Refused(Exception):  # noqa: N818  # no error: a place where a rule does not apply
     """Why a replacement would be seen from outside."""
+
+
+class Site:
+    """Matched operations, side by side, and what comes after them.
+
+    Parameters
+    ----------
+    draft : Draft
+    matched : sequence of Operation
+        In program order.
+    outputs : dict of str to Value
+        By the name of one of their results: what takes its place.
+
+    Raises
+    ------
+    Refused
+        If an operation outside is ordered between two of them.
+    """
+
+    def __init__(self, draft: Draft, matched: Sequence[Operation], outputs: dict[str, Value]) -> None:
+        self.draft, self.matched, self.outputs = draft, matched, outputs
+        self.inside = {operation.name for operation in matched}
+        self.storages = made_storages(matched)
+        self.late = late_operations(draft, matched)
+
+    def later(self, place: str) -> Iterator[tuple[Operation, Touch]]:
+        """Yield every touch of a place that comes after them."""
+        for operation, touch in self._late_touches():
+            if touch.key.place == place:
+                yield operation, touch
+        yield from self.draft.touching(place, self.matched[-1].name)
+
+    def later_conflicts(self, touch: Touch) -> Iterator[tuple[Operation, Touch]]:
+        """Yield what comes after them and has an order with a touch."""
+        for operation, other in self._late_touches():
+            if touch.conflicts(other):
+                yield operation, other
+        yield from self.draft.conflicting(touch, self.matched[-1].name)
+
+    def _late_touches(self) -> Iterator[tuple[Operation, Touch]]:
+        for name in self.late:
+            for touch in self.draft.touches(self.draft.operations[name]):
+                yield self.draft.operations[name], touch
 
 
 def late_operations(draft: Draft, matched: Sequence[Operation]) -> list[str]:
@@ -77,6 +121,16 @@ def place_of(operation: Operation) -> str:
         return "the output"
     at = f" ({os.path.basename(operation.location)})" if operation.location else ""
     return f"%{operation.name}{at}"
+
+
+def whose(value: Value) -> str:
+    """Return whose memory a handle is on that outlives the program."""
+    return f"{'an' if value.storage.lifetime == 'input' else 'a'} {value.storage.lifetime}"
+
+
+def end_bytes(value: Value) -> int:
+    """Return where in its storage a handle ends."""
+    return byte_range(value.access)[1]
 
 
 def made_storages(operations: Sequence[Operation]) -> dict[str, Value]:
