@@ -121,7 +121,7 @@ def test_rules_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     offer("graphalias.rules:RULES", "graphalias.rules:in_place")
     assert rules.load_rules() == [*rules.RULES, rules.in_place]
     offer("graphalias.rules:GROUP")
-    with pytest.raises(RewriteError, match="'rules0' offers 'graphalias.rules': expected a Rule"):
+    with pytest.raises(RewriteError, match=r"'rules0' offers 'graphalias\.rules': expected a Rule"):
         rules.load_rules()
     offer("graphalias.nowhere:RULES")
     with pytest.raises(RewriteError, match="'rules0' can't be imported"):
