@@ -159,7 +159,8 @@ def launch(label: str, definition: Any, inputs: list[Any]) -> Launched:
     left = re.findall(r"fd\.add_output\((tv\d+)(?:, tv(\d+))?\)", repr(definition))
     targets = {value: target for value, target in left[::-1] if target}
     values = dict.fromkeys(value for value, _ in left)  # what is written and visible too has two lines
-    names = re.findall(r"\b(T\d+)_", re.split(r"\n\s*\n|%kernel", log.rpartition("Outputs:\n")[2])[0])
+    outputs = re.findall(r"\b(T\d+)_", re.split(r"\n\s*\n|%kernel", log.rpartition("Outputs:\n")[2])[0])
+    names = dict.fromkeys(outputs)  # and what is a result twice is named twice there
     now = dict(zip(values, names, strict=True))
     written_to = {str(entered.index(target)): now[value] for value, target in targets.items()}
     return Launched(
