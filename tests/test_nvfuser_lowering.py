@@ -101,7 +101,7 @@ def test_of_shapes(fn: Callable[..., Any], dtype: str, on_cpu: None) -> None:
     )
 
 
-@pytest.mark.parametrize(("one", "other"), itertools.permutations(VALUES, 2))
+@pytest.mark.parametrize(("one", "other"), list(itertools.permutations(VALUES, 2)))
 def test_promotion(one: str, other: str, on_cpu: None) -> None:
     """Operands of two dtypes are promoted as torch does it, and the result has torch's dtype."""
     check(lambda x, y: (x * y, x < y, torch.where(x > 0, x, y)), VALUES[one], VALUES[other].flip(0))
