@@ -235,7 +235,7 @@ def functional_regions() -> Iterator[None]:
     """Let ATen run the functional form of each region, in the place of code generated from it."""
 
     def generate(graph: Any, fakes: Any) -> Callable[..., Any]:
-        return lambda tensors: graph(*tensors)
+        return (lambda tensors: graph(*tensors)), None
 
     with mock.patch.object(inductor, "_generate", generate), mock.patch.dict(once._compiled, clear=True):
         yield
