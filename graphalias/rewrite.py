@@ -14,7 +14,7 @@ from graphalias.graph import REGION, UPDATE_ALIASES, Operation, Program, Value
 from graphalias.hazards import hazards
 from graphalias.moves import Refused
 from graphalias.safety import Proposal, plan_replacement
-from graphalias.steps import Step, Steps
+from graphalias.steps import DRAWN_OPERATIONS, DRAWN_STEPS, Step, Steps
 
 logger = logging.getLogger("graphalias.rewrite")
 
@@ -119,6 +119,7 @@ class _Rewriter:
         self.steps: list[Step] = []
         self.refused: set[tuple[str, tuple[str, ...]]] = set()
         self.count = 0
+        self.snapshots: list[Program] = []
 
     def run(self) -> Steps:
         """Go over the program until nothing is replaced any more."""
@@ -131,7 +132,10 @@ class _Rewriter:
                     near = self._visit(waiting.pop())
                     is_changed |= bool(near)
                     waiting += near
-        return Steps(tuple(self.steps), self.program, self.finish())
+        return self._so_far()
+
+    def _so_far(self) -> Steps:
+        return Steps(tuple(self.steps), self.program, self.finish(), tuple(self.snapshots))
 
     def finish(self) -> Program:
         """Return the draft as a program, ordered if the given one was; that one itself where nothing was replaced."""
@@ -174,7 +178,7 @@ class _Rewriter:
                 f"no end after {self.limit} replacements: the next is {rule.name!r}",
                 node=anchor.name, location=anchor.location, hint="rules undo each other, or raise the limit",
             )  # fmt: skip
-            error.steps = Steps(tuple(self.steps), self.program, self.finish())
+            error.steps = self._so_far()
             raise error
         operands = [value for operation in proposal.matched for value in operation.operands]
         self.draft.replace(plan.matched, plan.made, plan.late, plan.renamed)
@@ -185,6 +189,8 @@ class _Rewriter:
         kept = set(plan.matched)
         self.notes |= {operation.name: note for operation in plan.made if operation.name not in kept}
         self._add(Step(rule.name, anchor.name, anchor.location, before, plan.made, _since(start)))
+        if self.count <= DRAWN_STEPS and len(self.draft.operations) <= DRAWN_OPERATIONS:
+            self.snapshots.append(self.finish())
         return self._near(operands, plan.made)
 
     def _near(self, values: Iterable[Value], made: Iterable[Operation]) -> list[str]:

@@ -10,6 +10,9 @@ from typing import Any, overload
 from graphalias.draw import draw
 from graphalias.graph import Operation, Program
 
+#: So many replacements, in programs of so many operations, are drawn one after the other; else before and after.
+DRAWN_STEPS, DRAWN_OPERATIONS = 4, 60
+
 
 @dataclass(frozen=True)
 class Step:
@@ -65,6 +68,8 @@ class Steps(Sequence[Step]):
     steps : tuple of Step
     before, program : Program
         As given, and as it came out.
+    snapshots : tuple of Program
+        After each of the first replacements, where the program is small.
 
     Examples
     --------
@@ -80,6 +85,7 @@ class Steps(Sequence[Step]):
     steps: tuple[Step, ...]
     before: Program
     program: Program
+    snapshots: tuple[Program, ...] = ()
 
     @overload
     def __getitem__(self, index: int) -> Step: ...
@@ -116,5 +122,12 @@ class Steps(Sequence[Step]):
             for step in self.steps
         ]}  # fmt: skip
 
+    def programs(self) -> dict[str, Program]:
+        """Return the program before, after each replacement if they are few, and after all of them, with titles."""
+        titles = [f"{i}. {step.rule} at %{step.place}" for i, step in enumerate(self.applied, 1)]
+        if len(titles) != len(self.snapshots) or not titles:
+            return {"before": self.before, "after": self.program}
+        return {"before": self.before, **dict(zip(titles, self.snapshots, strict=True))}
+
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": str(self), "image/svg+xml": draw(self.before, self.program).svg}
+        return {"text/plain": str(self), "image/svg+xml": draw(self.programs()).svg}

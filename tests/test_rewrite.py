@@ -415,3 +415,26 @@ def test_random_programs() -> None:
         for step in steps.applied:
             counts[step.rule] = counts.get(step.rule, 0) + 1
     assert {"redundant_clone", "view_of_view", "in_place"} <= counts.keys()
+
+
+def test_half_precision_keeps_its_rounding() -> None:
+    """A rule's condition on dtypes holds at each place: addcmul rounds once where f16 and bf16 round twice."""
+    for dtype, expected in ((torch.float16, 0), (torch.bfloat16, 0), (torch.float32, 1)):
+        program = capture(lambda x, y, z: x * y + z, *(torch.ones(3, dtype=dtype) for _ in range(3)))
+        assert targets(rewrite(program, ADDCMUL)).count("aten.addcmul.default") == expected
+
+
+def test_steps_are_drawn_one_by_one() -> None:
+    """Few replacements of a small program are a sequence of programs; many are before and after."""
+    twice = Rule(lambda x: x.neg().neg(), lambda x: x.clone(), name="twice")
+    for count, expected in ((2, ["before", "1. twice at %neg_1", "2. twice at %neg_3"]), (9, ["before", "after"])):
+
+        def negate(x: torch.Tensor, count: int = count) -> torch.Tensor:
+            for _ in range(count):
+                x = x.neg().neg().exp()
+            return x
+
+        steps = rewrite_in_steps(capture(negate, torch.ones(2)), twice)
+        assert list(steps.programs()) == expected
+        assert str(list(steps.programs().values())[-1]) == str(steps.program)
+        assert "image/svg+xml" in steps._repr_mimebundle_()
