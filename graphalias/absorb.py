@@ -98,7 +98,7 @@ def _absorb_operands(region: Operation, movable: dict[str, Operation], inside: s
     made: list[Operation] = []
     after = list(region.after)
     for i, operand in enumerate(region.operands[:count]):
-        chain = _chain(operand, movable)
+        chain = _chain(operand, movable, inside)
         views = [link for link in chain if link.target != UPDATE_ALIASES]
         if not views or operand.storage.name in written or (root := chain[0].operands[0]).name in names:
             continue
@@ -115,10 +115,10 @@ def _absorb_operands(region: Operation, movable: dict[str, Operation], inside: s
     return region.replace(args=tuple(args), after=tuple(after), body=body)
 
 
-def _chain(value: Value, movable: dict[str, Operation]) -> list[Operation]:
-    """Return the views and new names that lead to a handle, first the one that comes first."""
+def _chain(value: Value, movable: dict[str, Operation], inside: set[str]) -> list[Operation]:
+    """Return the views and new names that lead to a handle, first the one that comes first, and are in no region."""
     chain: list[Operation] = []
-    while value.name in movable:
+    while value.name in movable and movable[value.name].name not in inside:
         chain.insert(0, movable[value.name])
         value = chain[0].operands[0]
     return chain

@@ -57,6 +57,19 @@ def test_what_stays_outside() -> None:
     assert outside(absorbed(lambda x: x.t().mul_(2).add_(1), x)) == ["aten.t.default", "region"]
 
 
+def test_between_two_regions() -> None:
+    """A view of what one region makes, used by another only, goes into the first and not into both."""
+
+    def program(x: Tensor) -> Tensor:
+        y = x * 2 + 1
+        x.t_()
+        return x * y.t() + 1
+
+    partitioned = absorbed(program, torch.randn(2, 8))
+    assert outside(partitioned) == ["region", "aten.t_.default", "region"]
+    assert partitioned.operations[-2].operands[1].name == "t"
+
+
 def test_expanded_results_stay_outside() -> None:
     """A region returns tensors of their own: an expanded view of its result is made outside."""
     program = absorbed(lambda x: (x.sum(1, keepdim=True) * 2 + 1).expand(3, 5), torch.randn(3, 4))
