@@ -45,8 +45,9 @@ def fold_views(program: Program, storages: Collection[str] | None = None) -> Pro
     moving = moving_storages(program)
     links = {op.name: op for op in program.operations if is_plain_view(op, moving) and _is_counted(op, storages)}
     # kernels differ in the strides of dimensions of one element or none: what is returned shows them
-    shown = {value.object for value in program.output.operands if min(value.shape, default=2) < 2}
-    links = {name: op for name, op in links.items() if shown.isdisjoint(r.object for r in op.results if r)}
+    shown = [value for value in program.output.operands if min(value.shape, default=2) < 2]
+    fixed = {value.object for value in shown} | {v.storage.name for v in shown if v.storage.lifetime == "local"}
+    links = {name: op for name, op in links.items() if fixed.isdisjoint(_object_and_storage(op))}
     folded: set[str] = set()
     operations: list[Operation] = []
     for operation in reversed(program.operations):
@@ -86,6 +87,12 @@ def counted_alike(program: Program) -> set[str]:
         if offset != value.offset:
             storages.discard(value.storage.name)
     return storages
+
+
+def _object_and_storage(view: Operation) -> tuple[str, str]:
+    result = view.results[0]
+    assert result is not None
+    return result.object, result.storage.name
 
 
 def _is_counted(operation: Operation, storages: Collection[str] | None) -> bool:
