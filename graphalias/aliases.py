@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, After, Operation, Program
+from graphalias.errors import HazardError
+from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, After, Operation, Program, require_program
+from graphalias.hazards import hazards
 from graphalias.joins import Pending, emit
 from graphalias.ledger import Conflict, Group, Ledger, outliving_places
 from graphalias.names import Carried, Names, Need, keep_strongest
@@ -60,7 +62,24 @@ def insert_update_aliases(program: Program) -> Program:
     output(%add_1) after(mul__1 RAW)
     <BLANKLINE>
     """
+    require_program(program, "insert_update_aliases")
     return _Inserter(program).run()
+
+
+def refuse_hazards(program: Program, *, consequence: str) -> None:
+    """Raise where a program has hazards. Where `insert_update_aliases` adds nothing, that needs no search.
+
+    Raises
+    ------
+    HazardError
+        It names the first of them, and what would come of going on.
+    """
+    hazard = None if adds_nothing(program) else next(hazards(program), None)
+    if hazard:
+        raise HazardError(
+            str(hazard), node=hazard.after, location=hazard.locations[1],
+            hint=f"run insert_update_aliases first; with hazards, {consequence}",
+        )  # fmt: skip
 
 
 def adds_nothing(program: Program) -> bool:

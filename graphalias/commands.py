@@ -8,7 +8,6 @@ import threading
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from graphalias.compare import compare
 from graphalias.dead import eliminate_dead_operations
 from graphalias.draw import draw
 from graphalias.example_inputs import make_inputs
-from graphalias.explain import explain
+from graphalias.explain import explain, to_plain
 from graphalias.graph import REGION, UPDATE_ALIASES, Program
 from graphalias.hazards import find_hazards
 from graphalias.partition import partition
@@ -77,7 +76,7 @@ def run_hazards(console: Console, options: Namespace) -> int:
     hazards = find_hazards(program)
     found = WRONG if hazards and options.fail else FINE
     if options.json:
-        _print_json(console, {"name": program.name, "count": len(hazards), "hazards": list(map(asdict, hazards))})
+        _print_json(console, {"name": program.name, "count": len(hazards), "hazards": to_plain(hazards)})
         return found
     console.print(program_table(program))
     console.print()
@@ -118,6 +117,7 @@ def run_bench(console: Console, options: Namespace) -> int:
     for name, why in found["failed"].items():
         table.add_row(name, "failed", why)
     console.print(table)
+    console.print("/ eager: the time divided by eager's of the same round, the median of all rounds")
     return FINE
 
 

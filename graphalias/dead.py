@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphalias.aliases import adds_nothing
-from graphalias.errors import HazardError
-from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, WAR, Operation, Program, Value
-from graphalias.hazards import Hazard, hazards
+from graphalias.aliases import refuse_hazards
+from graphalias.graph import CONSTANT, INPUT, OUTPUT, UPDATE_ALIASES, WAR, Operation, Program, Value, require_program
 
 
 def eliminate_dead_operations(program: Program) -> Program:
@@ -44,17 +42,9 @@ def eliminate_dead_operations(program: Program) -> Program:
     output(%x)
     <BLANKLINE>
     """
-    if hazard := _first_hazard(program):
-        raise HazardError(
-            str(hazard), node=hazard.after, location=hazard.locations[1],
-            hint="run insert_update_aliases first; with hazards, mutations would be deleted",
-        )  # fmt: skip
+    require_program(program, "eliminate_dead_operations")
+    refuse_hazards(program, consequence="mutations would be deleted")
     return program.replace_operations(_without_dead(program, _live(program)))
-
-
-def _first_hazard(program: Program) -> Hazard | None:
-    """Return a hazard if there is one. Where `insert_update_aliases` adds nothing, that needs no search."""
-    return None if adds_nothing(program) else next(hazards(program), None)
 
 
 def _live(program: Program) -> set[str]:

@@ -20,7 +20,7 @@ from typing import Any
 from graphalias.crop import crop
 from graphalias.dot import print_dot
 from graphalias.errors import GraphAliasError
-from graphalias.graph import Program
+from graphalias.graph import Program, require_program
 from graphalias.style import DARK, LIGHT
 
 #: A bitmap of more takes over ten seconds, or is more than Cairo can hold.
@@ -232,10 +232,7 @@ def _titled(given: Any, after: Program | None) -> dict[str, Program]:
     else:
         programs = {getattr(given, "name", ""): given} if after is None else {"before": given, "after": after}
     for program in programs.values():
-        if not isinstance(program, Program):
-            raise GraphAliasError(
-                f"draw takes a Program, not {type(program).__name__}", hint="graphalias.capture(fn, *args) makes one"
-            )
+        require_program(program, "draw")
     return programs
 
 

@@ -20,7 +20,7 @@ from graphalias.view_text import ViewText, read_view
 LARGEST_INTEGER = 4
 
 _KEYWORD = re.compile(r"\s*([A-Za-z_]\w*)\s*=(?!=)\s*")
-_TENSOR = re.compile(r"[A-Za-z]\w*\s*\[")
+_TENSOR = re.compile(r"([A-Za-z]\w*)\s*\[")
 _PLACE = re.compile(r"@\s*([\w.:]+)\s*([\w.:]+)?\s*$")
 
 
@@ -87,7 +87,14 @@ class _Maker:
     def read(self, text: str) -> Any:
         """Return the handle of a tensor that is still to be made, a literal, or a list."""
         text = text.strip()
-        if _TENSOR.match(text) and text.partition("[")[0].strip() not in self.names:
+        tensor = _TENSOR.match(text)
+        if tensor and tensor[1] not in self.names:
+            if tensor[1] not in DTYPES:
+                raise ParseError(
+                    f"the input {text!r}: unknown dtype {tensor[1]!r}, and no input before it has that name",
+                    hint="a view needs a named input before it: 'x=f32[4]', then 'y=x[1:]'; "
+                    f"dtypes are {', '.join(DTYPES)}",
+                )
             return self._read_tensor(text)
         if text.startswith("[") and text.endswith("]"):
             return [self.read(item) for item in _split(text[1:-1])]

@@ -82,7 +82,7 @@ class Explanation(Decisions):
     def to_dict(self) -> dict[str, Any]:
         """Return everything as dicts, lists, strings and numbers, as ``json`` takes them; the programs as text."""
         found = {
-            field.name: _plain(getattr(self, field.name))
+            field.name: to_plain(getattr(self, field.name))
             for field in dataclasses.fields(self) if field.name not in ("captured", "lowered")
         }  # fmt: skip
         return {
@@ -184,14 +184,14 @@ def _remark(captured: Program) -> str | None:
     return "a tensor requires grad: jit would call the original function, so that gradients are right"
 
 
-def _plain(thing: Any) -> Any:
+def to_plain(thing: Any) -> Any:
     """Return a thing as JSON has it; a named tuple keeps the names of its fields."""
     if dataclasses.is_dataclass(thing) and not isinstance(thing, type):
-        return {field.name: _plain(getattr(thing, field.name)) for field in dataclasses.fields(thing)}
+        return {field.name: to_plain(getattr(thing, field.name)) for field in dataclasses.fields(thing)}
     if isinstance(thing, tuple) and hasattr(thing, "_asdict"):
-        return {key: _plain(item) for key, item in thing._asdict().items()}
+        return {key: to_plain(item) for key, item in thing._asdict().items()}
     if isinstance(thing, (list, tuple)):
-        return [_plain(item) for item in thing]
+        return [to_plain(item) for item in thing]
     if isinstance(thing, Mapping):
-        return {key: _plain(item) for key, item in thing.items()}
+        return {key: to_plain(item) for key, item in thing.items()}
     return thing

@@ -223,3 +223,17 @@ def build_graph(operations: Iterable[Operation]) -> nx.DiGraph:
             if result is not None:
                 producer[result.name] = operation.name
     return graph
+
+
+def require_program(given: object, taker: str) -> None:
+    """Raise where something else than a program is given, such as the function that one is captured from.
+
+    Raises
+    ------
+    GraphAliasError
+        It says what makes a program.
+    """
+    if not isinstance(given, Program):
+        raise GraphAliasError(
+            f"{taker} takes a Program, not {type(given).__name__}", hint="graphalias.capture(fn, *args) makes one"
+        )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import networkx as nx
 
-from graphalias.graph import OUTPUT, RAW, WAR, Access, Operation, Program
+from graphalias.graph import OUTPUT, RAW, WAR, Access, Operation, Program, require_program
 from graphalias.ledger import Ledger, outliving_places
 
 
@@ -82,6 +82,7 @@ def find_hazards(program: Program) -> tuple[Hazard, ...]:
     WAR: %add_1 (model.py:3) must run before %mul__1 (model.py:4), but no path joins them
     RAW: %mul__1 (model.py:4) must run before %output, but no path joins them
     """
+    require_program(program, "find_hazards")
     return tuple(hazards(program))
 
 

@@ -25,7 +25,7 @@ from graphalias.executors.eager import (
     values_only,
 )
 from graphalias.executors.once import LoweredRegion, compiled_region
-from graphalias.graph import REGION, UPDATE_ALIASES, Operation, Program, Symbol, Value
+from graphalias.graph import REGION, UPDATE_ALIASES, Operation, Program, Symbol, Value, require_program
 from graphalias.symbols import torch_object
 
 _FILES = itertools.count()
@@ -77,6 +77,7 @@ def lower(program: Program, executor: str = "auto", *, strict: bool = False) -> 
     >>> compiled(torch.ones(2))
     (tensor([2., 2.]),)
     """
+    require_program(program, "lower")
     return Compiled(program, get_executor(executor, program), strict=strict)
 
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 
 import networkx as nx
 
+from graphalias.aliases import refuse_hazards
 from graphalias.canonical import canonical_text
-from graphalias.graph import REGION, UPDATE_ALIASES, WAR, After, Operation, Program, Value
+from graphalias.graph import REGION, UPDATE_ALIASES, WAR, After, Operation, Program, Value, require_program
 from graphalias.growing import TILE_CAP, Sizes
 from graphalias.region import Region
 from graphalias.sinking import find_later_stages
@@ -37,6 +38,8 @@ def partition(program: Program, executor: str = "auto") -> Program:
     ------
     ExecutorError
         If there is no such executor.
+    HazardError
+        If the program has hazards: a region may run later than its first operation did.
 
     Examples
     --------
@@ -52,6 +55,13 @@ def partition(program: Program, executor: str = "auto") -> Program:
     output()
     <BLANKLINE>
     """
+    require_program(program, "partition")
+    refuse_hazards(program, consequence="a region would run before or after what it must not")
+    return partition_for(program, executor)
+
+
+def partition_for(program: Program, executor: str) -> Program:
+    """Return what `partition` does, of a program that is known to have no hazards."""
     from graphalias.executors import get_executor
 
     chosen = get_executor(executor, program)

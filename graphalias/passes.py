@@ -12,7 +12,7 @@ from graphalias.dead import eliminate_dead_operations
 from graphalias.executors import get_executor
 from graphalias.folding import counted_alike, fold_views
 from graphalias.graph import Program
-from graphalias.partition import partition
+from graphalias.partition import partition_for
 
 
 class Passed(NamedTuple):
@@ -49,7 +49,7 @@ def run_passes(program: Program, executor: str) -> tuple[Passed, ...]:
     passes: dict[str, Callable[[Program], Program]] = {
         "insert_update_aliases": insert_update_aliases,
         "eliminate_dead_operations": eliminate_dead_operations,
-        "partition": lambda program: partition(program, executor),
+        "partition": lambda program: partition_for(program, executor),
         "absorb_views": absorb_views,
         "fold_views": lambda program: fold_views(program, alike),
     }

@@ -94,6 +94,8 @@ def jit(fn: Any = None, *, executor: str = "auto", strict: bool = False, cache_l
     get_executor(executor)
     if fn is None:
         return functools.partial(jit, executor=executor, strict=strict, cache_limit=cache_limit)
+    if not callable(fn):
+        raise TypeError(f"jit takes a function or an nn.Module, not {type(fn).__name__}")
     return Jitted(fn, executor, strict, cache_limit)
 
 

@@ -15,6 +15,15 @@ from graphalias.guards import Sharing
 from graphalias.memory import why_unsupported
 from graphalias.torch_private import flatten, unflatten
 
+CAPTURE_ANEW = "a program is for the kinds and values of arguments it was captured with: capture again, or use jit"
+
+
+class _Word(str):
+    """Shown without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -62,6 +71,11 @@ class Leaf:
     label: str
     input: str | None = None
     value: Any = None
+
+    @property
+    def shown(self) -> _Word:
+        """What messages show in its place."""
+        return _Word("Tensor") if self.input else _shown(self.value)
 
     def accepts(self, found: Any) -> bool:
         """Whether a value is the one the program was captured for: equal, or the same object where it is not plain."""
@@ -125,6 +139,7 @@ class Signature:
     Traceback (most recent call last):
     ...
     graphalias.errors.ExecutorError: argument x does not fit the program: shape: expected (2,), found (3,)
+      what to do: a program is for the kinds and values of arguments it was captured with: capture again, or use jit
     """
 
     in_spec: Any
@@ -148,7 +163,11 @@ class Signature:
         """
         leaves, spec = flatten((tuple(args), dict(kwargs)))
         if spec != self.in_spec:
-            raise ExecutorError(f"the arguments' structure does not fit: expected {self.in_spec}, found {spec}")
+            expected = _as_call([leaf.shown for leaf in self.leaves], self.in_spec)
+            found_text = _as_call([_shown(value) for _, value in leaves], spec)
+            raise ExecutorError(
+                f"the arguments' structure does not fit: expected {expected}, found {found_text}", hint=CAPTURE_ANEW
+            )
         found: dict[str, torch.Tensor] = {}
         for leaf, (_, value) in zip(self.leaves, leaves, strict=True):
             self._bind_leaf(leaf, value, found)
@@ -167,7 +186,9 @@ class Signature:
     def _bind_leaf(self, leaf: Leaf, value: Any, found: dict[str, torch.Tensor]) -> None:
         if leaf.input is None:
             if not leaf.accepts(value):
-                raise ExecutorError(f"argument {leaf.label}: expected {leaf.value!r}, found {value!r}")
+                raise ExecutorError(
+                    f"argument {leaf.label}: expected {leaf.value!r}, found {value!r}", hint=CAPTURE_ANEW
+                )
             return
         self._check_tensor(leaf.input, leaf.label, value)
         if found.setdefault(leaf.input, value) is not value:
@@ -181,7 +202,17 @@ class Signature:
             raise ExecutorError(f"argument {label}: expected a plain tensor, found {reason}")
         difference = self.inputs[name].difference(value)
         if difference:
-            raise ExecutorError(f"argument {label} does not fit the program: {difference}")
+            raise ExecutorError(f"argument {label} does not fit the program: {difference}", hint=CAPTURE_ANEW)
+
+
+def _shown(value: Any) -> _Word:
+    return _Word(type(value).__name__ if isinstance(value, torch.Tensor) else repr(value))
+
+
+def _as_call(leaves: Sequence[_Word], spec: Any) -> str:
+    """Return arguments as a call shows them: ``(Tensor, [Tensor, 3], scale=2)``."""
+    args, kwargs = unflatten(leaves, spec)
+    return f"({', '.join([*map(repr, args), *(f'{key}={value!r}' for key, value in kwargs.items())])})"
 
 
 def module_tensor(module: torch.nn.Module | None, qualified_name: str) -> Any:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import networkx as nx
 
-from graphalias.graph import UPDATE_ALIASES, Operation, Program, Storage, Value
+from graphalias.graph import UPDATE_ALIASES, Operation, Program, Storage, Value, require_program
 from graphalias.overlap import Footprint, byte_range, covers, footprint, overlaps
 from graphalias.sweep import overlapping_pairs
 
@@ -168,6 +168,7 @@ def find_view_groups(program: Program) -> tuple[ViewGroup, ...]:
     group0 ['x', 'row', 'add__1'] True
     group1 ['exp_1'] False
     """
+    require_program(program, "find_view_groups")
     operations = program.operations
     handles = [value for op in operations for value in op.results if value and value.dtype != "state"]
     written = {op.operands[i].storage.name for op in operations if op.writes for i in op.writes}

@@ -8,7 +8,15 @@ from hypothesis import given
 
 import graphalias
 from brute import imposed_order, required_order, simulate
-from graphalias import HazardError, Program, eliminate_dead_operations, find_hazards, insert_update_aliases, parse
+from graphalias import (
+    GraphAliasError,
+    HazardError,
+    Program,
+    eliminate_dead_operations,
+    find_hazards,
+    insert_update_aliases,
+    parse,
+)
 from graphalias import ledger as bookkeeping
 from graphalias.aliases import adds_nothing
 from graphalias.graph import CONSTANT, INPUT, ORDER, UPDATE_ALIASES
@@ -275,3 +283,14 @@ def test_dead_operations_need_a_program_without_hazards() -> None:
     """)
     with pytest.raises(HazardError, match=r"add__1 \(model.py:7\) must run before %output"):
         eliminate_dead_operations(program)
+
+
+def test_what_takes_a_program_says_so_of_a_function() -> None:
+    """Who gives a pass the function instead of its program is told how to capture one."""
+    takers = (
+        graphalias.find_view_groups, find_hazards, insert_update_aliases, eliminate_dead_operations,
+        graphalias.partition, graphalias.lower, graphalias.draw,
+    )  # fmt: skip
+    for take in takers:
+        with pytest.raises(GraphAliasError, match=rf"{take.__name__} takes a Program, not function\n.*capture"):
+            take(lambda x: x)

@@ -192,6 +192,7 @@ def test_hazards_and_reports_for_scripts(capsys):
     found = json.loads(out)
     assert status == WRONG and found["count"] == 2
     assert (found["hazards"][0]["before"], found["hazards"][0]["reason"]) == ("mul_", "RAW")
+    assert found["hazards"][0]["accesses"][0]["strides_bytes"] == [16, 4]  # named, as in `explain`
     assert run(capsys, "hazards", "mine:Net", "-i", "f32[2,4]", "--json", "--fail")[0] == FINE
     status, out, _ = run(capsys, "verify", "mine:step", "-i", "f32[4,4]", "--orders", "2", "--json")
     assert status == FINE and json.loads(out)["orders"] == 5

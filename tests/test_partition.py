@@ -299,3 +299,19 @@ def test_views_that_an_executor_can_not_make() -> None:
     for reason, expected in ((None, [["y", "z", "v", "w"]]), ("a slice of step 2", [["y", "z"]])):
         sizes = Sizes(why_not_viewed=lambda view, reason=reason: reason)
         assert regions(partition_program(program, why_not_fused, sizes=sizes)) == expected
+
+
+def test_a_program_with_hazards_is_refused() -> None:
+    """A region may come later than its first operation did, and would then read what was written in between."""
+
+    def late(x: torch.Tensor) -> torch.Tensor:
+        a = (x + 1).exp()
+        x.copy_(x.flip(0))
+        return a * 2
+
+    program = capture(late, torch.ones(4))
+    with pytest.raises(graphalias.HazardError, match=r"WAR: %add .* before %copy_(.|\n)*insert_update_aliases first"):
+        graphalias.partition(program, "inductor")
+    x = torch.arange(4.0)
+    expected = late(x.clone())
+    assert torch.equal(graphalias.partition(insert_update_aliases(program), "inductor").run(x), expected)

@@ -266,6 +266,12 @@ def test_uncapturable_call(caplog: pytest.LogCaptureFixture) -> None:
         jit(positive, strict=True)(torch.ones(2))
 
 
+def test_what_is_no_function_is_refused_at_once() -> None:
+    """What can't be called is refused where it is given, not at the first call."""
+    with pytest.raises(TypeError, match=r"takes a function or an nn\.Module, not int"):
+        graphalias.jit(3)
+
+
 def test_what_eager_refuses_raises_as_eager() -> None:
     """Where eager raises, so does the jitted function, and nothing more is written than by eager."""
     jitted = jit(lambda x: x.expand(2, 3).add_(1))

@@ -43,8 +43,12 @@ def test_structure_and_values() -> None:
     """The containers and the plain values are those of the capture: equal, and of the same type."""
     signature = capture(lambda d, n, f: d["a"] * n, {"a": torch.ones(2)}, 2, float("nan")).signature
     signature.bind(({"a": torch.zeros(2)}, 2, float("nan")), {})
-    for args in (({"b": torch.ones(2)}, 2, float("nan")), ({"a": torch.ones(2)}, 2)):
-        with pytest.raises(ExecutorError, match="structure does not fit"):
+    for args, shown in (
+        (({"b": torch.ones(2)}, 2, float("nan")), r"\(\{'b': Tensor\}, 2, nan\)"),
+        (({"a": torch.ones(2)}, 2), r"\(\{'a': Tensor\}, 2\)"),
+    ):
+        expected = r"structure does not fit: expected \(\{'a': Tensor\}, 2, nan\)"
+        with pytest.raises(ExecutorError, match=rf"{expected}, found {shown}\n.*capture again"):
             signature.bind(args, {})
     zeros = capture(lambda x, f: x * f, torch.ones(2), 0.0).signature
     with pytest.raises(ExecutorError, match=r"argument f: expected 0\.0, found -0\.0"):
