@@ -181,6 +181,9 @@ DANGEROUS: dict[str, Dangerous] = {
     "two reductions of the old value: written back": (
         lambda x: (x.sum(0), x.sum(1), x.add_(1)), lambda: (ramp(6, 4),), [(BACK, "C.2")],
     ),
+    "one element for many: written back": (
+        lambda y, s: y.copy_(s * 2).exp() * s, lambda: (ramp(4, 6), ramp(6)), [(BACK, "C.1")],
+    ),
     "softmax in place: written back": (
         lambda x: x.sub_(x.amax(-1, keepdim=True)).exp_().div_(x.sum(-1, keepdim=True)), lambda: (ramp(3, 5),),
         [(BACK, "C.3")],

@@ -6,7 +6,7 @@ happen; otherwise the value is a plain output, and one copy after the fusion wri
 
 - **A** only the last write of an input counts, and later reads are of its value; what stays as it was is not written.
 - **B** no other input of another geometry has bytes of the one written.
-- **C.1** a value of its own, in the dtype and shape of the input, which is not expanded.
+- **C.1** a value of its own, in the dtype and shape of the input; neither of them is expanded.
 - **C.2** whatever reads the old value leads to the new one, or the fusion is one connected kernel over one shape.
 - **C.3** on the way from the old value to the new one every operation is elementwise, without a broadcast.
 - **C.4** what leaves the fusion unchanged, as a clone or view of an input, is cloned by ATen before.
@@ -80,7 +80,7 @@ def _decide(form: Form, position: int, inputs: tuple[Value, ...], dataflow: nx.D
         return Write(handle, position, UNCHANGED, "A", "its value is the one it has")
     for clause, reason in (
         ("B", _why_shared(position, inputs)),
-        ("C.1", _why_no_target(handle)),
+        ("C.1", _why_no_target(handle) or _why_no_source(form, value, inputs)),
         ("C.3", _why_not_elementwise(dataflow, target, value)),
         ("C.2", None if is_one_kernel else _why_read_elsewhere(form, dataflow, position)),
     ):
@@ -116,6 +116,40 @@ def _why_shared(position: int, inputs: tuple[Value, ...]) -> str | None:
 
 def _why_no_target(handle: Value) -> str | None:
     return "it is expanded: elements share memory" if may_repeat(handle.shape, handle.stride) else None
+
+
+def _why_no_source(form: Form, value: Node, inputs: tuple[Value, ...]) -> str | None:
+    handles = dict(zip(form.inputs, inputs, strict=True))
+    return "its value is expanded: one element for many" if _expanded(value, handles, {}) else None
+
+
+def _expanded(node: Node, handles: dict[Node, Value], known: dict[Node, frozenset[int]]) -> frozenset[int]:
+    """Return the dimensions, counted from the last, along which a value is one element: nvFuser keeps them as such.
+
+    What is elementwise has those that all its operands have. Of an expanded tensor moved otherwise they are unknown:
+    then they are said to be all.
+    """
+    if node in known:
+        return known[node]
+    known[node] = frozenset()
+    shape = shape_of(node)
+    wide = frozenset(-i for i, size in enumerate(reversed(shape), 1) if size > 1)
+    operands = tuple(tensors_of(node))
+    if node.op == "placeholder":
+        strides = handles[node].stride
+        known[node] = frozenset(dim for dim in wide if strides[dim] == 0)
+    elif kind_of(node) == POINTWISE or str(node.target) == "aten.expand.default":
+        for dim in wide if operands else ():
+            if all(_is_one(operand, dim) or dim in _expanded(operand, handles, known) for operand in operands):
+                known[node] |= {dim}
+    elif kind_of(node) == MOVE and any(_expanded(operand, handles, known) for operand in operands):
+        known[node] = wide
+    return known[node]
+
+
+def _is_one(node: Node, dim: int) -> bool:
+    shape = shape_of(node)
+    return -dim > len(shape) or shape[dim] == 1
 
 
 def _why_not_elementwise(dataflow: nx.DiGraph, target: Node, value: Node) -> str | None:
