@@ -103,6 +103,9 @@ def rewrite_in_steps(program: Program, rules: Iterable[Rewriting] | Rewriting, *
     fma at %add (...): refused: %mul, an intermediate, is returned
     """
     rules = list(rules) if isinstance(rules, Iterable) else [rules]
+    for rule in rules:
+        if not hasattr(rule, "proposals"):
+            raise RewriteError(f"expected rules, found {type(rule).__name__}", hint="make a graphalias.Rule of it")
     return _Rewriter(program, rules, limit).run()
 
 

@@ -438,3 +438,10 @@ def test_steps_are_drawn_one_by_one() -> None:
         assert list(steps.programs()) == expected
         assert str(list(steps.programs().values())[-1]) == str(steps.program)
         assert "image/svg+xml" in steps._repr_mimebundle_()
+
+
+def test_what_is_no_rule_is_refused() -> None:
+    """A pattern and a replacement alone are no rule."""
+    program = capture(lambda x: x + 1, torch.ones(2))
+    with pytest.raises(RewriteError, match="expected rules, found tuple"):
+        rewrite(program, [(torch.neg, torch.abs)])  # type: ignore[list-item]
