@@ -68,7 +68,7 @@ def crop(program: Program, limit: int, *, focus: str | None = None, only: str | 
     ... output(%exp)
     ... ''')
     >>> list(crop(program, 10, focus="exp", distance=1).home)
-    ['cos', 'exp', 'output']
+    ['cos', 'exp']
     >>> list(crop(program, 10, only="s1").home)
     ['sin', 'cos']
     """
