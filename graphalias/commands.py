@@ -48,7 +48,8 @@ def _call(options: Namespace) -> Call:
 
 def _capture(options: Namespace) -> Program:
     fn, args, kwargs = _call(options)
-    return capture(fn, *args, **kwargs)
+    with _progress("capturing"):
+        return capture(fn, *args, **kwargs)
 
 
 def run_demo(console: Console, options: Namespace) -> int:
@@ -142,7 +143,8 @@ def run_draw(console: Console, options: Namespace) -> int:
     after = _passed(before, options)
     path = options.out or Path(f"{options.target.rpartition(':')[2]}.svg")
     path.parent.mkdir(parents=True, exist_ok=True)
-    draw(before, after, path=path, focus=options.focus, only=options.only, theme=options.theme)
+    with _progress("drawing"):
+        draw(before, after, path=path, focus=options.focus, only=options.only, theme=options.theme)
     targets = [operation.target for operation in after.operations]
     count = f"{targets.count(UPDATE_ALIASES)} update_aliases"
     if options.partition is not None:
@@ -154,10 +156,11 @@ def run_draw(console: Console, options: Namespace) -> int:
 
 def _passed(program: Program, options: Namespace) -> Program:
     """Return the program after insert_update_aliases, and in regions where that was asked for."""
-    program = insert_update_aliases(program)
-    if options.partition is None:
-        return program
-    return partition(eliminate_dead_operations(program), options.partition)
+    with _progress("ordering and partitioning"):
+        program = insert_update_aliases(program)
+        if options.partition is None:
+            return program
+        return partition(eliminate_dead_operations(program), options.partition)
 
 
 def run_print(console: Console, options: Namespace) -> int:
