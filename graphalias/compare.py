@@ -72,24 +72,46 @@ def compare(
                 failed[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
                 continue
             calls[name] = lambda variant=variant: variant(*args, **kwargs)  # type: ignore[misc]
-        return Comparison(_in_turns(calls, rounds, tick), failed)
+        return Comparison(interleaved(calls, rounds, _block_seconds, tick), failed)
 
 
-def _in_turns(calls: Mapping[str, Callable[[], Any]], rounds: int, tick: Callable[[], None]) -> dict[str, list[float]]:
-    """Return the seconds of a call by variant and round; the order changes, so that none always follows the same."""
+def interleaved(
+    calls: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    timed: Callable[[Callable[[], Any]], float],
+    tick: Callable[[], None] = lambda: None,
+) -> dict[str, list[float]]:
+    """Return the seconds of a call by variant and round; the order changes from round to round.
+
+    What runs before leaves its mark on the caches: no variant always comes after the same other one.
+
+    Parameters
+    ----------
+    calls : mapping
+        From variants to calls.
+    rounds : int
+    timed : callable
+        Returns the seconds of a call.
+    tick : callable, optional
+        Called after every round.
+    """
     turns = random.Random(0)
-    repeats = {name: max(1, int(BLOCK_SECONDS / max(_seconds(call, 1), 1e-6))) for name, call in calls.items()}
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     gc.collect()
     gc.disable()
     try:
         for _ in range(rounds):
             for name in turns.sample(list(calls), len(calls)):
-                seconds[name].append(_seconds(calls[name], repeats[name]))
+                seconds[name].append(timed(calls[name]))
             tick()
     finally:
         gc.enable()
     return seconds
+
+
+def _block_seconds(call: Callable[[], Any]) -> float:
+    """Return the mean seconds of calls one after the other, as many as take some time together."""
+    return _seconds(call, max(1, int(BLOCK_SECONDS / max(_seconds(call, 1), 1e-6))))
 
 
 def _seconds(call: Callable[[], Any], repeats: int) -> float:

@@ -17,8 +17,9 @@ from rich.table import Table
 from torch import Tensor, nn
 
 import graphalias
+from graphalias.compare import interleaved
 from graphalias.executors import inductor
-from tools.bench_measure import hot, interleaved
+from tools.bench_measure import hot
 
 SHAPES = (64, 512), (1024, 1024), (8, 32, 32, 32)
 OPERATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-import gc
 import multiprocessing
 import os
-import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -24,6 +22,7 @@ from torch import Tensor
 from torch.autograd import profiler
 
 import graphalias
+from graphalias.compare import interleaved
 from tools.bench_rows import FULL, ROWS, Row, Work, tensors_of
 
 #: Not a variant: one in-place operation over as many bytes as must be moved.
@@ -159,26 +158,6 @@ def _seen(work: Work, fn: Callable[..., Any], before: Sequence[Tensor], calls: i
         tensor.copy_(value)
     returned = [fn(*work.args) for _ in range(calls)]
     return [tensor.clone() for tensor in (*tensors_of(returned), *work.state)]
-
-
-def interleaved(
-    calls: Mapping[str, Callable[[], Any]], rounds: int, timed: Callable[[Callable[[], Any]], float]
-) -> dict[str, list[float]]:
-    """Return the seconds of a call, by variant and round; the order changes from round to round.
-
-    What runs before leaves its mark on the caches: no variant always comes after the same other one.
-    """
-    turns = random.Random(0)
-    seconds: dict[str, list[float]] = {name: [] for name in calls}
-    gc.collect()
-    gc.disable()
-    try:
-        for _ in range(rounds):
-            for name in turns.sample(list(calls), len(calls)):
-                seconds[name].append(timed(calls[name]))
-    finally:
-        gc.enable()
-    return seconds
 
 
 def hot(call: Callable[[], Any], block_seconds: float) -> float:

@@ -12,7 +12,7 @@ import torch
 from torch.fx import Graph, Node
 
 from graphalias.executors.functional import functional_form
-from graphalias.executors.nvfuser import movement, pointwise, products, reductions  # noqa: F401  # they fill the table
+from graphalias.executors.nvfuser import arithmetic, movement, pointwise, products, reductions  # noqa: F401  # they fill the table
 from graphalias.executors.nvfuser.elementwise import elementwise_form
 from graphalias.executors.nvfuser.table import CREATE, MOVE, TABLE, dtype_of, lowering_of, shape_of
 from graphalias.graph import Program
