@@ -27,7 +27,7 @@ def find_later_stages(program: Program, places: dict[str, Place]) -> dict[str, i
 
     Notes
     -----
-    An operation goes together with everything that is computed for it alone. It must draw and write nothing; a write
+    An operation goes together with everything that is computed for it alone. It must write nothing; a write
     of what it reads counts as a user, since it has to come after it.
     """
     sinking = _Sinking(program, places)
@@ -75,7 +75,7 @@ class _Sinking:
             self.kept |= cone
 
     def _is_pure(self, operation: Operation) -> bool:
-        return self._is_fused(operation.name) and not (operation.writes or operation.states or is_view(operation))
+        return self._is_fused(operation.name) and not (operation.writes or is_view(operation))
 
     def _is_fused(self, name: str) -> bool:
         return self.places[name].is_fused and self.graph.nodes[name]["op"].is_compute

@@ -315,3 +315,20 @@ def test_a_program_with_hazards_is_refused() -> None:
     x = torch.arange(4.0)
     expected = late(x.clone())
     assert torch.equal(graphalias.partition(insert_update_aliases(program), "inductor").run(x), expected)
+
+
+def test_writes_do_not_sink() -> None:
+    """A write stays where it is, though what it writes is only used later: the caller's memory is written once."""
+    program = partitioned("""
+    %x: f32[8,8] @s0 obj0 = input()
+    %w: f32[8,8] @s1 obj1 = input()
+    %y: f32[8,8] @s2 obj2 = input()
+    %exp_: f32[8,8] @s2 obj2 = aten.exp_.default(%y!) reads(%y)
+    %neg_: f32[8,8] @s2 obj2 = aten.neg_.default(%exp_!) reads(%exp_)
+    %sin: f32[8,8] @s5 obj5 = aten.sin.default(%w) reads(%w)
+    %mm: f32[8,8] @s6 obj6 = aten.mm.default(%sin, %sin) reads(%sin)
+    %mul: f32[8,8] @s7 obj7 = aten.mul.Tensor(%mm, %neg_) reads(%mm, %neg_)
+    %add: f32[8,8] @s8 obj8 = aten.add.Tensor(%mul, 1) reads(%mul)
+    output(%add)
+    """)
+    assert regions(program) == [["exp_", "neg_"], ["mul", "add"]]
