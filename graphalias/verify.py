@@ -9,9 +9,7 @@ from typing import Any
 
 import torch
 
-from graphalias.aliases import insert_update_aliases
 from graphalias.capture import capture
-from graphalias.dead import eliminate_dead_operations
 from graphalias.draw import draw, show
 from graphalias.errors import VerificationError
 from graphalias.executors import get_executor, name_of
@@ -21,7 +19,7 @@ from graphalias.hazards import find_hazards
 from graphalias.lower import lower
 from graphalias.oracle import Scene, Seen, differences, is_same, soil_memory
 from graphalias.orders import topological_orders
-from graphalias.partition import partition
+from graphalias.passes import run_passes
 from graphalias.trail import first_difference
 
 Run = Callable[[], Any]
@@ -116,8 +114,8 @@ def verify(fn: Callable[..., Any], *args: Any, orders: int = 20, executor: str =
     else:
         captured = capture(fn, *args, **kwargs)
         executor = name_of(get_executor(executor, captured))
-        program = insert_update_aliases(captured)
-        lowered = partition(eliminate_dead_operations(program), executor)
+        passed = {name: made for name, made, _ in run_passes(captured, executor)}  # as jit does
+        program, lowered = passed["insert_update_aliases"], list(passed.values())[-1]
         reference = lambda: fn(*args, **kwargs)  # noqa: E731
     scene = scene_of(program, args, kwargs)
     expected, undetermined = _expected(scene, reference)
