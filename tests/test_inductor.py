@@ -231,6 +231,14 @@ def test_what_stays_outside(operation: str, reason: str) -> None:
     assert reason in inductor.why_not_fused(program.operation("y"))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_products_stay_outside(dtype: torch.dtype) -> None:
+    """A product of half precision is rounded once, by ATen's kernel; a region would round each term of its sums."""
+    q, k = torch.randn(2, 1, 64, dtype=dtype), torch.randn(2, 16, 64, dtype=dtype)
+    program = partitioned(lambda q, k: q @ k.transpose(-1, -2), q, k)
+    assert [op.target for op in program.operations if op.target in (REGION, "aten.bmm.default")] == ["aten.bmm.default"]
+
+
 def test_statistics_are_a_region_of_their_own() -> None:
     """ATen takes twice as long for a layer norm and far longer for a variance: each is worth a region, a sum is not."""
     x = torch.randn(8, 16)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import math
 import operator
 import threading
 from collections.abc import Callable, Sequence
@@ -93,8 +94,8 @@ LONGEST_SUM = 192
 #: Operations that ATen's kernels take longer for than one generated loop, and up to how many bytes of results or
 #: operands: half again to twice as long, statistics in some shapes a hundred times. Measured by tools/bench_alone.py.
 _SLOWER_IN_ATEN = {
-    "aten.gelu.default": 1 << 18, "aten.native_layer_norm.default": 1 << 40, "aten.std.correction": 1 << 40,
-    "aten.var.correction": 1 << 40, "aten.var_mean.correction": 1 << 40,
+    "aten.gelu.default": 1 << 18, "aten.native_layer_norm.default": math.inf, "aten.std.correction": math.inf,
+    "aten.var.correction": math.inf, "aten.var_mean.correction": math.inf,
 }  # fmt: skip
 
 
@@ -103,11 +104,12 @@ def gains_alone(operation: Operation) -> bool:
 
     Batched products of one row are, such as a query with cached keys: where the numbers that are summed lie in a row
     and are few, a multiply and sum takes half to nine tenths of the time of ATen's kernel, whatever the size, and
-    elsewhere up to three times as long.
+    elsewhere up to three times as long. In half precision each product would be rounded, which ATen does not do.
     """
     if operation.target == "aten.bmm.default":
         row, matrix = operation.operands[0], operation.operands[-1]
-        return row.shape[-2] == 1 and matrix.stride[-2] == 1 and 1 < matrix.shape[-2] <= LONGEST_SUM
+        is_short = row.shape[-2] == 1 and matrix.stride[-2] == 1 and 1 < matrix.shape[-2] <= LONGEST_SUM
+        return is_short and row.dtype not in ("f16", "bf16")
     return operation.operands != () and operation.operands[0].size_bytes <= _SLOWER_IN_ATEN.get(operation.target, -1)
 
 
