@@ -1,8 +1,8 @@
 """The private APIs of torch that capture and verification call, behind a small function each.
 
 When a new torch moves one of them, this module and ``tests/test_torch_private.py`` are where it shows. Besides it only
-`torch_guards` (what the guards of a call need) and ``executors/inductor.py`` (the code generator) import names of
-torch that begin with an underscore.
+`torch_guards` (what the guards of a call need), ``executors/inductor.py`` and ``executors/prefetch.py`` (the code
+generator) import names of torch that begin with an underscore.
 """
 
 from __future__ import annotations

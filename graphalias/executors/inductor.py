@@ -1,6 +1,6 @@
 """Regions through PyTorch's own code generator, called on one region at a time.
 
-This is the only module that touches the generator's private interface.
+This module and `prefetch` are the only ones that touch the generator's private interface.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch.fx import GraphModule, Node
 
 from graphalias.errors import ExecutorError
 from graphalias.executors.functional import alone, eager_strides, functional_form, is_as_eager, scratch_like
+from graphalias.executors.prefetch import prefetching
 from graphalias.graph import Operation, Value
 from graphalias.torch_private import no_modes, storage_key
 
@@ -180,7 +181,8 @@ def _generate(graph: GraphModule, fakes: Sequence[torch.Tensor]) -> tuple[Genera
     for node in graph.graph.nodes:  # eager rounds after every operation, in the operand's dtype
         node.meta["low_precision_pointwise_barrier"] = True
     # what enters is what was captured: the guards have looked at sizes and strides already
-    with config.patch(emulate_precision_casts=True, fallback_random=True, size_asserts=False):
+    as_eager = config.patch(emulate_precision_casts=True, fallback_random=True, size_asserts=False)
+    with as_eager, prefetching(fakes):
         compiled = compile_fx_inner(graph, list(fakes))
     counts = getattr(compiled, "metrics_deltas", None)
     return getattr(compiled, "current_callable", None) or compiled, getattr(counts, "generated_kernel_count", None)
