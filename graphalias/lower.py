@@ -6,7 +6,7 @@ import itertools
 import keyword
 import linecache
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -22,6 +22,7 @@ from graphalias.executors.eager import (
     failed,
     flatten_results,
     returned_by,
+    run,
     values_only,
 )
 from graphalias.executors.once import LoweredRegion, compiled_region
@@ -124,6 +125,10 @@ class Compiled:
             except Exception as error:
                 raise self.explained(error) from error
         return returned_by(self.program, list(leaves))
+
+    def run_checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run the same operation by operation, and check that each result is the handle the program says."""
+        return run(self.program, args, kwargs, regions={region.name: region.run for region in self.regions})
 
     def explained(self, error: Exception) -> Exception:
         """Return the error with the name of the operation that raised it."""

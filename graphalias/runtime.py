@@ -155,8 +155,7 @@ class Jitted:
         entry = self._add_entry(key, args, kwargs)
         if entry.compiled is None:
             return self._fn(*args, **kwargs)
-        # The first run checks every result against the handle the program says it is.
-        return entry.compiled.program.run(*args, **kwargs)
+        return entry.compiled.run_checked(args, kwargs)  # the first run
 
     def _add_fast(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Let the hot path answer calls like this one from now on, if it knows their kind."""

@@ -408,10 +408,12 @@ def test_regions_are_capped() -> None:
 
 
 def test_cpu_tensors_are_an_error() -> None:
-    """Tensors on the CPU are refused where the device is reached; without ``strict`` the region runs on ATen."""
+    """Tensors on the CPU are refused where the device is reached, in the first call of ``jit`` too."""
     compiled = lowered(lambda x: x.add_(1).mul_(3), ramp(4))
     with pytest.raises(graphalias.ExecutorError, match="expected CUDA tensors"):
         compiled(ramp(4))
+    with pytest.raises(graphalias.ExecutorError, match="(?s)expected CUDA tensors.*region_1"):
+        graphalias.jit(lambda x: x.add_(1).mul_(3), executor="nvfuser", strict=True)(ramp(4))
 
 
 def test_failing_run_falls_back(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -139,20 +139,24 @@ def returned_by(program: Program, leaves: list[Any]) -> Any:
     return tuple(leaves) if program.signature is None else program.signature.rebuild(leaves)
 
 
-def run(program: Program, args: Sequence[Any], kwargs: Mapping[str, Any], order: Iterable[str] | None = None) -> Any:
-    """Run a program operation by operation; see `Program.run`."""
+def run(
+    program: Program, args: Sequence[Any], kwargs: Mapping[str, Any], order: Iterable[str] | None = None,
+    regions: Mapping[str, Callable[..., Any]] | None = None,
+) -> Any:  # fmt: skip
+    """Run a program operation by operation, see `Program.run`; regions by the functions given, where they are."""
     names = list(program.graph) if order is None else checked_order(program, order)
     tensors = bind_inputs(program, args, kwargs)
     with values_only():
         for name in names:
-            run_operation(program.operation(name), tensors, program.bindings)
+            run_operation(program.operation(name), tensors, program.bindings, regions=regions)
     leaves = [resolve_argument(leaf, tensors, program.bindings) for leaf in program.outputs]
     return returned_by(program, leaves)
 
 
 def run_operation(
-    operation: Operation, tensors: dict[str, Any], bindings: Mapping[str, Any], *, is_checked: bool = True
-) -> None:
+    operation: Operation, tensors: dict[str, Any], bindings: Mapping[str, Any], *, is_checked: bool = True,
+    regions: Mapping[str, Callable[..., Any]] | None = None,
+) -> None:  # fmt: skip
     """Run one operation, and name its results; check that each is the handle the program says.
 
     Raises
@@ -165,7 +169,7 @@ def run_operation(
     if operation.target == UPDATE_ALIASES:
         returned: Any = [tensors[value.name] for value in operation.operands if not value.is_state]
     elif operation.target == REGION:
-        returned = _run_region(operation, tensors)
+        returned = _run_region(operation, tensors, (regions or {}).get(operation.name) or compile_region(operation))
     else:
         target = callable_of(operation)
         args = resolve_argument(operation.args, tensors, bindings)
@@ -184,10 +188,13 @@ def run_operation(
                 tensors[result.name] = misfit or tensor  # of a new object it does not matter unless it is used
 
 
-def _run_region(operation: Operation, tensors: Mapping[str, Any]) -> list[Any]:
+def _run_region(operation: Operation, tensors: Mapping[str, Any], run_region: Callable[..., Any]) -> list[Any]:
     """Run a region; return what it makes, and the operands it writes."""
     passed = [tensors[value.name] for value in operation.operands]
-    made = compile_region(operation)(*passed[: len(operation.body.inputs)])
+    try:
+        made = list(run_region(*passed[: len(operation.body.inputs)]))
+    except ExecutorError as error:
+        raise error if error.node is not None else failed(operation, error) from error
     torch.autograd.graph.increment_version(passed[len(operation.body.inputs) :])  # written through another handle
     objects = {value.object: tensor for value, tensor in zip(operation.operands, passed, strict=True)}
     return made + [objects[result.object] for result in operation.results[len(made) :] if result]
