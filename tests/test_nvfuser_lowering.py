@@ -412,7 +412,7 @@ def test_cpu_tensors_are_an_error() -> None:
     compiled = lowered(lambda x: x.add_(1).mul_(3), ramp(4))
     with pytest.raises(graphalias.ExecutorError, match="expected CUDA tensors"):
         compiled(ramp(4))
-    with pytest.raises(graphalias.ExecutorError, match="(?s)expected CUDA tensors.*region_1"):
+    with pytest.raises(graphalias.ExecutorError, match=r"(?s)expected CUDA tensors.*region_1"):
         graphalias.jit(lambda x: x.add_(1).mul_(3), executor="nvfuser", strict=True)(ramp(4))
 
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from graphalias import symbols
+
 Number = bool | int | float
 
 
@@ -84,14 +86,12 @@ class Builder:
         return self.ops.expand(value, shape=list(to)) if is_larger else value
 
 
+#: The dtypes of tensors in a fusion, by the project's names: what nvFuser calls them.
+DTYPES = {
+    "f64": "Double", "f32": "Float", "f16": "Half", "bf16": "BFloat16", "i64": "Int", "i32": "Int32", "bool": "Bool"
+}  # fmt: skip
+
+
 @functools.cache
 def _dtypes(nvfuser: ModuleType) -> dict[torch.dtype, Any]:
-    known = nvfuser.DataType
-    return {
-        torch.float64: known.Double, torch.float32: known.Float, torch.float16: known.Half,
-        torch.bfloat16: known.BFloat16, torch.int64: known.Int, torch.int32: known.Int32, torch.bool: known.Bool,
-    }  # fmt: skip
-
-
-#: The dtypes of tensors in a fusion, by the project's names.
-DTYPES = frozenset({"f64", "f32", "f16", "bf16", "i64", "i32", "bool"})
+    return {symbols.DTYPES[name]: getattr(nvfuser.DataType, theirs) for name, theirs in DTYPES.items()}

@@ -124,19 +124,13 @@ def as_eager(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     >>> as_eager(torch.ones(2, 3).t(), (2, 1)).stride()
     (2, 1)
     """
-    if tensor.stride() == stride and tensor.untyped_storage().nbytes() == _span_bytes(tensor):
-        return tensor
     steps = zip(tensor.shape, tensor.stride(), stride, strict=True)
     is_alike = tensor.numel() <= 1 or all(size == 1 or found == wanted for size, found, wanted in steps)
-    if is_alike and tensor.untyped_storage().nbytes() == _span_bytes(tensor):
-        return tensor.as_strided_(tensor.shape, stride)  # in place: it is no view
-    return copied(tensor, stride)
+    if not is_alike or tensor.untyped_storage().nbytes() != tensor.nbytes:
+        return copied(tensor, stride)
+    return tensor if tensor.stride() == stride else tensor.as_strided_(tensor.shape, stride)  # in place: it is no view
 
 
 def copied(tensor: torch.Tensor, stride: tuple[int, ...]) -> torch.Tensor:
     """Return a copy of a tensor in other strides."""
     return torch.empty_strided(tensor.shape, stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
-
-
-def _span_bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
