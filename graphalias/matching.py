@@ -15,7 +15,7 @@ import networkx as nx
 
 from graphalias.aliases import insert_update_aliases
 from graphalias.errors import RewriteError
-from graphalias.graph import REGION, UPDATE_ALIASES, Operation, Program, Symbol, Value
+from graphalias.graph import REGION, UPDATE_ALIASES, Operation, Program, Symbol, Value, values_in
 
 #: The kind of a Symbol that stands for any plain argument: ``any:alpha``.
 ANY = "any"
@@ -184,7 +184,7 @@ class _Search:
                 return isinstance(theirs, Value) and theirs.is_state
             return isinstance(theirs, Value) and self.values.setdefault(mine.name, theirs).name == theirs.name
         if isinstance(mine, Symbol) and mine.kind == ANY:
-            is_plain = not isinstance(theirs, Value) and not any(_handles(theirs))
+            is_plain = next(values_in(theirs), None) is None
             return is_plain and is_same_plain(self.plain.setdefault(mine.name, theirs), theirs)
         if isinstance(mine, (list, tuple)):
             is_list = isinstance(theirs, (list, tuple)) and len(mine) == len(theirs)
@@ -218,14 +218,6 @@ def wildcards_in(argument: Any) -> Iterator[str]:
     elif isinstance(argument, (list, tuple)):
         for item in argument:
             yield from wildcards_in(item)
-
-
-def _handles(argument: Any) -> Iterator[bool]:
-    if isinstance(argument, (list, tuple)):
-        for item in argument:
-            yield from _handles(item)
-    elif isinstance(argument, Value):
-        yield True
 
 
 def _is_alias_alike(operation: Operation, image: Operation) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from graphalias.draft import Draft
-from graphalias.errors import CaptureError, RewriteError
+from graphalias.errors import GraphAliasError, ParseError, RewriteError
 from graphalias.graph import Operation, Program, Value
 from graphalias.matching import Match, Pattern
 from graphalias.replay import as_argument, parameters_of
 from graphalias.safety import Proposal
 from graphalias.templates import Templates, fill_template
+from graphalias.text import print_type
 from graphalias.wildcards import Code, as_function, as_pattern
 
 
@@ -65,11 +67,12 @@ class Rule:
     ) -> None:  # fmt: skip
         self.name = name or str(getattr(pattern, "__name__", "rule"))
         self.where, self.keeps_intermediates = where, keeps_intermediates
-        with _named(self.name, "pattern"):
+        with _naming(self.name, "pattern"):
             made, examples = as_pattern(pattern, inputs or {})
             self.pattern = Pattern(made, {op.target: parameters_of(op.target) for op in made.operations})
         self.targets: Collection[str] | None = (self.pattern.anchor,)
-        self._run, self._takes = as_function(replacement)
+        with _naming(self.name, "replacement"):
+            self._run, self._takes = as_function(replacement)
         self._templates = Templates(self._refuse_bad)
         self._refuse_misfit(examples)
 
@@ -155,24 +158,34 @@ class Rule:
         template = self._templates.of(self._run, tensors, plain, repr(plain))
         if isinstance(template, str):
             raise RewriteError(f"rule {self.name!r}: {template}", hint="it is tried on the pattern's own tensors first")
+        if self.where is None:  # a condition may leave out just these
+            self._refuse_other_types(template)
+
+    def _refuse_other_types(self, template: Program) -> None:
+        """Refuse a replacement that returns other shapes or dtypes than the pattern, of the pattern's own tensors."""
+        for old, new in zip(self.pattern.program.outputs, template.outputs, strict=True):
+            if (old.dtype, old.shape) != (new.dtype, new.shape):
+                raise RewriteError(
+                    f"rule {self.name!r}: the replacement returns {print_type(new)} where its pattern returns "
+                    f"{print_type(old)}",
+                    hint="compute the same; if that holds of other tensors only, say so with inputs={'x': 'f32[4,4]'}",
+                )
 
 
-class _named:  # noqa: N801  # read as a phrase
-    """Gives errors of capture the name of the rule."""
-
-    def __init__(self, rule: str, what: str) -> None:
-        self.rule, self.what = rule, what
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        if isinstance(error, RewriteError):
-            raise RewriteError(f"rule {self.rule!r}: {error.message}", node=error.node, hint=error.hint) from error
-        if isinstance(error, Exception):
-            location = getattr(error, "location", None)
-            text = error.message if isinstance(error, CaptureError) else f"{type(error).__name__}: {error}"
-            raise RewriteError(
-                f"rule {self.rule!r}: the {self.what} can't be captured: {text}", location=location,
-                hint="give its tensors a type with inputs={'x': 'f32[4,4]'}, its other parameters a Wildcard",
-            ) from error  # fmt: skip
+@contextmanager
+def _naming(rule: str, what: str) -> Iterator[None]:
+    """Give errors the name of the rule, and of its part that they come from."""
+    try:
+        yield
+    except RewriteError as error:
+        raise RewriteError(f"rule {rule!r}: {error.message}", node=error.node, hint=error.hint) from error
+    except GraphAliasError as error:
+        verb = "parsed" if isinstance(error, ParseError) else "captured"
+        raise RewriteError(f"rule {rule!r}: the {what} can't be {verb}: {error.message}", location=error.location,
+                           hint=error.hint) from error  # fmt: skip
+    except Exception as error:  # of any kind: the function is the user's, and torch raises what it likes
+        # what torch refuses of a call is most often what its tensors are; a mistake in the code has a name of its own
+        is_misfit = isinstance(error, (RuntimeError, IndexError, TypeError, ValueError))
+        hint = "give its tensors a type with inputs={'x': 'f32[4,4]'}, its other parameters a Wildcard"
+        raise RewriteError(f"rule {rule!r}: the {what} can't be captured: {type(error).__name__}: {error}",
+                           hint=hint if is_misfit else None) from error  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -114,10 +115,8 @@ def parameters_of(target: str) -> list[tuple[str, Any]]:
     >>> parameters_of("aten.add.Tensor")
     [('self', None), ('other', None), ('alpha', 1)]
     """
-    namespace, _, name = target.partition(".")
     try:
-        packet, _, overload = name.partition(".")
-        schema = getattr(getattr(getattr(torch.ops, namespace), packet), overload)._schema
+        schema = attrgetter(target)(torch.ops)._schema
     except (AttributeError, RuntimeError):
         return []
     return [(argument.name, argument.default_value) for argument in schema.arguments]

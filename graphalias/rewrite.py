@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from graphalias.aliases import adds_nothing, insert_update_aliases
 from graphalias.draft import Draft
@@ -19,6 +19,7 @@ from graphalias.steps import DRAWN_OPERATIONS, DRAWN_STEPS, Step, Steps
 logger = logging.getLogger("graphalias.rewrite")
 
 
+@runtime_checkable
 class Rewriting(Protocol):
     """What a rule offers; `Rule` is one of a pattern and a replacement.
 
@@ -104,7 +105,7 @@ def rewrite_in_steps(program: Program, rules: Iterable[Rewriting] | Rewriting, *
     """
     rules = list(rules) if isinstance(rules, Iterable) else [rules]
     for rule in rules:
-        if not hasattr(rule, "proposals"):
+        if not isinstance(rule, Rewriting):
             raise RewriteError(f"expected rules, found {type(rule).__name__}", hint="make a graphalias.Rule of it")
     return _Rewriter(program, rules, limit).run()
 
@@ -133,8 +134,8 @@ class _Rewriter:
                 waiting = [name]
                 while waiting:
                     near = self._visit(waiting.pop())
-                    is_changed |= bool(near)
-                    waiting += near
+                    is_changed |= near is not None
+                    waiting += near or []
         return self._so_far()
 
     def _so_far(self) -> Steps:
@@ -148,11 +149,11 @@ class _Rewriter:
         program.notes |= {name: note for name, note in self.notes.items() if name in program.graph}
         return insert_update_aliases(program) if self.is_ordered else program
 
-    def _visit(self, name: str) -> list[str]:
-        """Apply the first rule that applies at an operation; return what to look at again then."""
+    def _visit(self, name: str) -> list[str] | None:
+        """Apply the first rule that applies at an operation; return what to look at again then, None if none does."""
         operation = self.draft.operations.get(name)
         if operation is None or not operation.is_compute:
-            return []
+            return None
         for rule in self._rules_for(operation.target):
             start = time.perf_counter()
             for proposal in rule.proposals(operation, self.draft):
@@ -163,7 +164,7 @@ class _Rewriter:
                 if near is not None:
                     return near
                 start = time.perf_counter()
-        return []
+        return None
 
     def _rules_for(self, target: str) -> list[Rewriting]:
         if target not in self.by_target:
@@ -202,7 +203,7 @@ class _Rewriter:
         for value in values:
             if self.draft.has(value):
                 names.add(self.draft.producer(value).name)
-        return self.draft.in_order(names)[::-1] or [""]
+        return self.draft.in_order(names)[::-1]
 
     def _refuse(
         self, rule: Rewriting, anchor: Operation, before: tuple[Operation, ...], made: tuple[Operation, ...],

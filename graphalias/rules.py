@@ -278,7 +278,7 @@ def load_rules() -> list[Rewriting]:
                                hint=f"see {entry.value}") from error  # fmt: skip
         rules = list(loaded) if isinstance(loaded, (list, tuple)) else [loaded]
         for rule in rules:
-            if not callable(getattr(rule, "proposals", None)):
+            if not isinstance(rule, Rewriting):
                 raise RewriteError(f"entry point {entry.name!r} offers {rule!r}: expected a Rule, or a list of them")
         found += rules
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -10,8 +11,7 @@ import torch
 
 def operator_of(target: str) -> Any:
     """Return the operator of an ATen target."""
-    namespace, name, overload = target.split(".")
-    return getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    return attrgetter(target)(torch.ops)
 
 
 @cache

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import torch
 
 from graphalias.errors import RewriteError
 from graphalias.graph import Operation, Program, Storage, Symbol, Value
-from graphalias.matching import ANY, Pattern, is_same_plain
+from graphalias.matching import ANY, Pattern, is_same_plain, wildcards_in
 from graphalias.parser import parse
 from graphalias.replay import function_of, parameters_of, replay
 from graphalias.tracing.arguments import Arguments
@@ -48,7 +48,7 @@ class Wildcard(NamedTuple):
 def as_pattern(code: Code, types: Mapping[str, str]) -> tuple[Program, dict[str, Any] | None]:
     """Return a pattern's program, with wildcards, and an example of each."""
     if not callable(code):
-        return parse(code) if isinstance(code, str) else code, {}
+        return _program_of(code), {}
     examples = {p.name: p.default for p in _parameters(code)}
     plain = {name: _pair(name, default) for name, default in examples.items() if default is not inspect.Parameter.empty}
     tensors = {name: _example(name, types.get(name, EXAMPLE_TYPE)) for name in examples if name not in plain}
@@ -66,14 +66,24 @@ def as_function(code: Code) -> tuple[Callable[..., Any], tuple[str, ...]]:
     """Return a replacement as a function, and the names it takes."""
     if callable(code):
         return code, tuple(parameter.name for parameter in _parameters(code))
-    program = parse(code) if isinstance(code, str) else code
+    program = _program_of(code)
     names = [value.name for value in program.inputs if not value.is_state]
-    plain = [s.name for op in program.operations for s in _symbols([*op.args, *op.kwargs.values()]) if s.kind == ANY]
+    plain = [name for op in program.operations for name in wildcards_in([*op.args, *op.kwargs.values()])]
     return function_of(program), tuple(dict.fromkeys([*names, *plain]))
 
 
+def _program_of(code: Program | str) -> Program:
+    program = parse(code) if isinstance(code, str) else code
+    if not isinstance(program, Program):
+        raise RewriteError(f"expected functions, programs or their text, found {type(code).__name__}")
+    return program
+
+
 def _parameters(code: Callable[..., Any]) -> list[inspect.Parameter]:
-    parameters = list(inspect.signature(code).parameters.values())
+    try:
+        parameters = list(inspect.signature(code).parameters.values())
+    except ValueError as error:  # as of torch's own
+        raise RewriteError(str(error), hint="call it in a function of your own: lambda x: torch.exp(x)") from error
     for parameter in parameters:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise RewriteError(f"a parameter {parameter}: expected parameters with a name each")
@@ -139,11 +149,3 @@ def _with_argument(operation: Operation, names: list[str], key: str, argument: A
         args = (*operation.args[:position], argument, *operation.args[position + 1 :])
         return operation.replace(args=args)
     return operation.replace(kwargs={**operation.kwargs, key: argument})
-
-
-def _symbols(argument: Any) -> Iterator[Symbol]:
-    if isinstance(argument, Symbol):
-        yield argument
-    elif isinstance(argument, (list, tuple)):
-        for item in argument:
-            yield from _symbols(item)

@@ -119,7 +119,6 @@ COPY = Rule(lambda x: x.clone(), lambda x: x, name="no_clone")
 WRITE = Rule(lambda x: x * 2, lambda x: x.mul_(2), name="write")
 NO_WRITE = Rule(lambda x: x.mul_(2), lambda x: x * 2, name="no_write")
 ONE = Rule(lambda x: (x.exp(), x.exp()), lambda x: [x.exp()] * 2, name="one")
-RESULT_VIEW = Rule(lambda x: x.exp(), lambda x: x.exp().view(x.shape), name="view")
 SLICE = Rule(lambda x: x.exp(), lambda x: torch.cat([x, x]).exp()[: x.shape[0]], name="slice")
 TRANSPOSED = Rule(lambda x: x.exp(), lambda x: (x + 1).t().contiguous().t(), name="transposed")
 FRESH = Rule(lambda x: x.t(), lambda x: x.t().clone(), name="fresh")
@@ -352,6 +351,12 @@ BAD: list[tuple[Any, Any, dict[str, Any], str]] = [
     (lambda x: x.exp(), lambda x: x.add_(closed_over[0]), {}, "the replacement uses a tensor that it closes over"),
     (lambda x: x.exp(), lambda x: x.clone().unsqueeze_(0), {}, "the replacement changes a tensor's geometry"),
     (lambda x: x.exp(), lambda x: x.no_such(), {}, "the replacement fails here: AttributeError"),
+    (lambda x: x.exp(), lambda x: x.exp().sum(0), {}, "returns f32[4] where its pattern returns f32[4,4]"),
+    (lambda x: x.exp(), lambda x: x.exp().double(), {}, "returns f64[4,4] where its pattern returns f32[4,4]"),
+    ("a", lambda x: x, {}, "the pattern can't be parsed: line 1, column 1"),
+    (lambda x: x.exp(), "b", {}, "the replacement can't be parsed: line 1, column 1"),
+    (3, lambda x: x, {}, "expected functions, programs or their text, found int"),
+    (torch.exp, lambda x: x, {}, "call it in a function of your own"),
 ]
 
 
@@ -361,6 +366,26 @@ def test_bad_rules(pattern: Any, replacement: Any, options: dict[str, Any], mess
     with pytest.raises(RewriteError) as caught:
         Rule(pattern, replacement, name="bad", **options)
     assert message in str(caught.value) and "'bad'" in str(caught.value)
+
+
+def test_hints_of_bad_patterns() -> None:
+    """That other types of tensors might help is said where torch refuses the tensors, not of mistakes in the code."""
+    for pattern, is_said in ((lambda x: x.view(3, 3), True), (lambda x: x.no_such(), False), ("a", False)):
+        with pytest.raises(RewriteError) as caught:
+            Rule(pattern, lambda x: x)
+        assert ("give its tensors a type" in str(caught.value)) == is_said
+
+
+def test_a_condition_may_leave_the_example_out() -> None:
+    """A rule with a condition may return another dtype of the pattern's own tensors; where it applies it must not."""
+
+    def cast(x, dtype=torch.float64):
+        return x.to(dtype, copy=True)
+
+    rule = Rule(cast, lambda x: x, where=lambda match: True)
+    assert reasons(lambda x: x.to(torch.float64, copy=True).exp(), rule, ones(3)) == [
+        "%_to_copy is f64[3], the replacement's is f32[3]"
+    ]
 
 
 def test_bad_conditions_and_programs() -> None:

@@ -12,7 +12,6 @@ import argparse
 import gc
 import time
 from collections.abc import Callable, Iterator, Sequence
-from math import log
 
 import torch
 from rich.console import Console
@@ -20,8 +19,19 @@ from rich.table import Table
 
 from graphalias import Program, Rule, capture, find_hazards, rewrite_in_steps
 from graphalias.graph import OUTPUT, Operation, Storage, Value
+from graphalias.moves import made_storages
 from graphalias.rewrite import Rewriting
-from graphalias.rules import cat_in_place, copy_into_dead, double_cast, in_place, redundant_clone, view_of_view
+from graphalias.rules import (
+    cat_in_place,
+    copy_into_dead,
+    double_cast,
+    in_place,
+    redundant_cast,
+    redundant_clone,
+    view_of_view,
+)
+from graphalias.traffic import traffic_of_calls
+from tools.bench_passes import slope
 
 SIZES = (1_000, 3_000, 10_000, 30_000)
 
@@ -49,7 +59,7 @@ PAIRS: dict[str, tuple[Function, Function]] = {
     "addcmul_in_place": (lambda x, y, z: z.add_(x * y), lambda x, y, z: z.addcmul_(x, y)),
     "mul_add_in_place": (lambda x, y: x.mul_(2).add_(y), lambda x, y: x.add_(y).add_(x - y)),
 }
-RULES = [Rule(pattern, replacement, name=name) for name, (pattern, replacement) in PAIRS.items()][:20]
+RULES = [Rule(pattern, replacement, name=name) for name, (pattern, replacement) in PAIRS.items()]
 
 
 def layer(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -118,28 +128,13 @@ def seconds_for(program: Program, rules: Sequence[Rewriting], rounds: int) -> tu
     return best, len(steps.applied), len(steps.refused)
 
 
-def exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
-    """Return the least-squares slope of log(seconds) over log(size)."""
-    xs, ys = [log(size) for size in sizes], [log(second) for second in seconds]
-    mean_x, mean_y = sum(xs) / len(xs), sum(ys) / len(ys)
-    above = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True))
-    return above / sum((x - mean_x) ** 2 for x in xs)
-
-
 def moved_bytes(program: Program) -> tuple[int, int, int]:
     """Return how many bytes operations read and write, how many they allocate, and how many operations there are."""
-    touched = allocated = count = 0
-    for operation in program.operations:
-        if not operation.is_compute:
-            continue
-        count += 1
-        touched += sum(value.size_bytes for value, _, _ in operation.effects)
-        taken = {value.storage.name for value in operation.operands}
-        new = {r.storage.name: r.size_bytes for r in operation.results if r and r.storage.name not in taken}
-        allocated += sum(new.values())
-        # what is allocated by anything but an empty tensor is written, too
-        touched += sum(new.values()) * ("empty" not in operation.target)
-    return touched, allocated, count
+    operations = [operation for operation in program.operations if operation.is_compute]
+    # what is allocated by anything but an empty tensor is written, too
+    moved = traffic_of_calls(operation for operation in operations if "empty" not in operation.target)
+    allocated = sum(value.size_bytes for op in operations for value in made_storages([op]).values())
+    return moved.total_bytes, allocated, len(operations)
 
 
 def _copied(x: torch.Tensor) -> torch.Tensor:
@@ -161,6 +156,7 @@ def _rotated(x: torch.Tensor) -> torch.Tensor:
 #: A program for each rule of the library, and its arguments.
 SAVINGS: tuple[tuple[Rewriting, Function, tuple[int, ...], torch.dtype], ...] = (
     (redundant_clone, _copied, (1024, 1024), torch.float32),
+    (redundant_cast, lambda x: x.to(torch.float32, copy=True) + 1, (1024, 1024), torch.float32),
     (copy_into_dead, _buffered, (1024, 1024), torch.float32),
     (double_cast, lambda x: x.double().half() + 1, (1024, 1024), torch.float32),
     (cat_in_place, _rotated, (1024, 1024), torch.float32),
@@ -205,7 +201,7 @@ def print_growth(console: Console, sizes: Sequence[int], rounds: int) -> None:
         count = sum(operation.is_compute for operation in program.operations)
         table.add_row(str(count), f"{found[-1]:.2f}", str(len(steps.applied)), str(len(steps.refused)))
     console.print(table)
-    console.print(f"exponent: {exponent(sizes, found):.2f}")
+    console.print(f"exponent: {slope(sizes, found):.2f}")
 
 
 def main() -> None:
