@@ -102,6 +102,14 @@ def used_elsewhere(x, y):
     return product + x, product.exp()
 
 
+def read_between(t, w, z):
+    """Write one factor between the two, with the other."""
+    t = t + 1
+    product = t * w
+    w.copy_(t)
+    return product + z
+
+
 def returned(x, y):
     """Return the product."""
     product = x * y
@@ -125,6 +133,18 @@ FRESH = Rule(lambda x: x.t(), lambda x: x.t().clone(), name="fresh")
 SAME = Rule(lambda x: x.view(4, 4), lambda x: x, name="same")
 RANDOM = Rule(lambda x: x * 0, lambda x: torch.rand_like(x) * 0, name="random")
 DROP = Rule(lambda x: torch.rand_like(x) * x, lambda x: x * 0, name="drop")
+OVER = Rule(lambda x, y, z: x * y + z, lambda x, y, z: x.mul_(y).add_(z), name="over")
+UNWRITTEN_SUM = Rule(lambda x: x.mul_(2).sum(), lambda x: (x * 2).sum(), name="unwritten_sum")
+BOTH_INPUT = Rule(lambda x: (x.exp(), x.exp()), lambda x: [x, x], name="both_input")
+OTHER_HALF = Rule(lambda x: x[0:2], lambda x: x[2:4], name="other_half")
+OTHER_OBJECT = Rule(lambda x: x.mul_(2), lambda x: x.mul_(2).view(x.shape), name="other_object")
+LATE_HALF = Rule(lambda x: x.exp(), lambda x: torch.cat([x, x]).exp()[x.shape[0] :], name="late_half")
+ONE_OBJECT = Rule(lambda x: ((y := x.exp()), y.view(4, 4)), lambda x: [x.exp()] * 2, name="one_object")
+TWO_MEMORIES = Rule(
+    lambda x: ((y := x.exp()), y.view(-1)), lambda x: (x.exp(), x.exp().view(-1)), name="two_memories"
+)  # fmt: skip
+INPUT_VIEW = Rule(lambda x: ((y := x.exp()), y.view(-1)), lambda x: (x.exp(), x.view(-1)), name="input_view")
+UNCONJ = Rule(lambda x: x.conj(), lambda x: x.view(x.shape), name="unconj", inputs={"x": "c64[4]"})
 TWO_WRITES = Rule(lambda x, y: x.mul_(2).add_(y), lambda x, y: x.copy_(x * 2 + y), name="two_writes")
 
 SHARED = ones(4)
@@ -157,6 +177,8 @@ REFUSALS: list[tuple[str, Callable[..., Any], Rule, tuple[Any, ...], str | list[
      "it would write %add, and %exp_1 (test_rewrite.py:N) reads %add"),
     ("a later reader through a view", lambda x: ((y := x + 1), (v := y.view(-1)), (y * 2).exp(), v.exp())[2:], WRITE,
      (ones(4),), "it would write %add, and %exp_1 (test_rewrite.py:N) reads %view"),
+    ("a reader that goes behind", read_between, OVER, (ones(4), ones(4), ones(4)),
+     "it would write %add, and %copy_ (test_rewrite.py:N) reads %add"),
     ("a returned view", lambda x: ((y := x + 1)[1:], (y * 2).exp()), WRITE, (ones(4),),
      "it would write %add, and %slice on that memory is returned"),
     ("a mutation lost", lambda x: x.mul_(2), NO_WRITE, (ones(4),),
@@ -179,6 +201,47 @@ REFUSALS: list[tuple[str, Callable[..., Any], Rule, tuple[Any, ...], str | list[
      "the pattern advances ['rng:cpu'], the replacement no state"),
     ("operands that overlap", lambda x, y: (x[0].mul_(2).add_(y[0]), y)[1], TWO_WRITES, (SHARED, SHARED.view(4)),
      "%select and %select_1 overlap where %mul_ is written"),
+    ("another place of the same memory", lambda x: x[0:2].exp(), OTHER_HALF, (ones(4),),
+     "%slice begins at 0, the replacement's at 2 of the same memory"),
+    ("another object of what is written", lambda x: x.mul_(2), OTHER_OBJECT, (ones(4),),
+     "%mul_ would be another tensor object than obj0"),
+    ("another place of new memory", lambda x: x.exp(), LATE_HALF, (ones(4),),
+     "%exp begins at 0 of its memory, the replacement's at 4"),
+    ("objects that would be one", lambda x: ((y := x.exp()), y.view(4, 4)), ONE_OBJECT, (ones(4, 4),),
+     "%view would be the same tensor object as other results, or no longer be"),
+    ("results on memory of their own", lambda x: ((y := x.exp()), y.view(-1)), TWO_MEMORIES, (ones(4, 4),),
+     "%view would share memory with other results than it does"),
+    ("a result's view on an input", lambda x, z: ((y := x.exp()), y.view(-1) + z), INPUT_VIEW, (ones(2, 2), ones(4)),
+     "%view would no longer share memory with another result"),
+    ("another bit of a view", lambda x: x.conj().exp(), UNCONJ, (torch.ones(4, dtype=torch.complex64),),
+     "%_conj is c64[4] conj, the replacement's is c64[4]"),
+    ("a write lost to an input", lambda x: x.mul_(2).sum(), UNWRITTEN_SUM, (ones(4),),
+     "it would no longer write %x, memory of an input"),
+    ("a write lost to a later reader", lambda x: ((y := x + 1), y.mul_(2).sum(), y[1:].exp())[1:], UNWRITTEN_SUM,
+     (ones(4),), "it would no longer write %add, and %exp (test_rewrite.py:N) reads %slice"),
+    ("a write lost to what is returned", lambda x: ((y := x + 1), y.view(-1).mul_(2).sum()), UNWRITTEN_SUM, (ones(4),),
+     "it would no longer write %view, and %add on that memory is returned"),
+    ("a view of more than what moves", lambda x: (x + 1)[:2].mul_(2).as_strided((4,), (1,), 0).exp(), NO_WRITE,
+     (ones(4),), "a view of %mul_ reaches beyond it"),
+    ("a view at an offset of its own", lambda x: (x + 1)[1:].clone().as_strided((2,), (1,), 0).exp(), COPY, (ones(4),),
+     "views of %clone count their offset from its first element"),
+    ("what stays behind is read", lambda x: ((y := x + 1), (v := y[:2]), y.mul_(2).exp(), v.exp())[2:], NO_WRITE,
+     (ones(4),), "%exp_1 (test_rewrite.py:N) reads %slice, which shares memory with %mul_"),
+    ("what stays behind is returned", lambda x: ((y := x + 1), (v := y[:2]), y.mul_(2).exp(), v)[2:], NO_WRITE,
+     (ones(4),), "%slice, which shares memory with %mul_, is returned"),
+    ("a result on larger memory", lambda x: (x + 1)[:2].clone(), COPY, (ones(4),),
+     "%clone is returned, and would lie on memory of another size"),
+    ("a result on later elements", lambda x: (x + 1)[2:].clone(), COPY, (ones(4),),
+     "%clone is returned, and would lie on memory of another size"),
+    ("a result on memory that is resized", lambda x: ((y := x + 1).view(-1).clone(), y.resize_(2).sum()), COPY,
+     (ones(4),), "%clone is returned, and would lie on memory of another size"),
+    ("one of two results is written", lambda x: ((y := x + 1), (a := y.exp()), (b := y.exp()), a.mul_(2), a + b)[-1],
+     BOTH_INPUT, (ones(4),), ["%exp is written later, and would share memory with %exp_1"] * 2),
+    ("the other of two results is written",
+     lambda x: ((y := x + 1), (a := y.exp()), (b := y.exp()), b.mul_(2), a + b)[-1],
+     BOTH_INPUT, (ones(4),), ["%exp_1 is written later, and would share memory with %exp"] * 2),
+    ("what was copied is written, the copy returned", lambda x: ((y := x + 1), y.clone(), y.mul_(2).sum())[1:], COPY,
+     (ones(4),), "%clone is returned, and %mul_ (test_rewrite.py:N) would write it"),
     ("a shape the replacement can't take", lambda x: x.exp(),
      Rule(lambda x: x.exp(), lambda x: x.view(4, 4).exp(), name="square"), (ones(3),),
      "the replacement fails here: RuntimeError: shape '[4, 4]' is invalid for input of size 3"),
