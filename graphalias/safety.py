@@ -224,9 +224,12 @@ def footprints_meet(a: Footprint, b: Footprint) -> bool:
 def _writes(
     operations: Iterable[Operation], touches_of: Callable[[Operation], Iterable[Touch]], own: Mapping[str, Value]
 ) -> dict[Footprint, Touch]:
-    """Return what operations write of memory that is not their own."""
-    found = (touch for operation in operations if operation.writes for touch in touches_of(operation))
-    return {t.key: t for t in found if t.is_write and not t.value.is_state and t.key.place not in own}
+    """Return what operations write of memory that is not their own, the first of each bytes."""
+    found: dict[Footprint, Touch] = {}
+    for touch in (touch for operation in operations if operation.writes for touch in touches_of(operation)):
+        if touch.is_write and not touch.value.is_state and touch.key.place not in own:
+            found.setdefault(touch.key, touch)  # of the names of those bytes, the one that the program has, too
+    return found
 
 
 def _seen_as(value: Value) -> tuple[object, ...]:

@@ -200,7 +200,7 @@ REFUSALS: list[tuple[str, Callable[..., Any], Rule, tuple[Any, ...], str | list[
     ("random numbers no longer drawn", lambda x: torch.rand_like(x) * x, DROP, (ones(4),),
      "the pattern advances ['rng:cpu'], the replacement no state"),
     ("operands that overlap", lambda x, y: (x[0].mul_(2).add_(y[0]), y)[1], TWO_WRITES, (SHARED, SHARED.view(4)),
-     "%select and %select_1 overlap where %mul_ is written"),
+     "%select and %select_1 overlap where %select is written"),
     ("another place of the same memory", lambda x: x[0:2].exp(), OTHER_HALF, (ones(4),),
      "%slice begins at 0, the replacement's at 2 of the same memory"),
     ("another object of what is written", lambda x: x.mul_(2), OTHER_OBJECT, (ones(4),),
