@@ -123,8 +123,12 @@ class Move:
             raise Refused(f"%{twins[0].old.name} is written later, and would share memory with %{self.old.name}")
         if self.is_fresh:
             return
+        others = [value for value in self.draft.returned_on(self.new.storage.name) if value.name not in self.derived]
         for user, touch in touches:
             here = touch._replace(key=footprint(self.value(touch.value, self.new).access))
+            for value in others:
+                if touch.is_write and footprints_overlap(here.key, footprint(value.access)):
+                    raise Refused(f"%{value.name} is returned, and {place_of(user)} would write it")
             for other, theirs in self.site.later_conflicts(here):
                 first, second = (user, other) if self.draft.comes_before(user.name, other.name) else (other, user)
                 if user is other:

@@ -242,6 +242,11 @@ REFUSALS: list[tuple[str, Callable[..., Any], Rule, tuple[Any, ...], str | list[
      BOTH_INPUT, (ones(4),), ["%exp_1 is written later, and would share memory with %exp"] * 2),
     ("what was copied is written, the copy returned", lambda x: ((y := x + 1), y.clone(), y.mul_(2).sum())[1:], COPY,
      (ones(4),), "%clone is returned, and %mul_ (test_rewrite.py:N) would write it"),
+    ("the copy is written, what was copied returned", lambda x: ((y := x + 1), y.clone().mul_(2).sum()), COPY,
+     (ones(4),), "%add is returned, and %mul_ (test_rewrite.py:N) would write it"),
+    ("the copy is written, a view of what was copied returned",
+     lambda x: ((y := x + 1)[1:], y.clone()[:2].mul_(2).sum()), COPY, (ones(4),),
+     "%slice is returned, and %mul_ (test_rewrite.py:N) would write it"),
     ("a shape the replacement can't take", lambda x: x.exp(),
      Rule(lambda x: x.exp(), lambda x: x.view(4, 4).exp(), name="square"), (ones(3),),
      "the replacement fails here: RuntimeError: shape '[4, 4]' is invalid for input of size 3"),
@@ -269,6 +274,12 @@ def test_what_is_not_in_the_way_moves() -> None:
     assert targets(steps.program) == ["aten.addcmul.default", "aten.add_.Tensor"]
     assert find_hazards(steps.program)
     assert not find_hazards(rewrite(insert_update_aliases(capture(program, *args)), ADDCMUL))
+
+
+def test_other_bytes_than_those_returned_may_be_written() -> None:
+    """A copy may go though it is written later, if what is returned of what was copied are other bytes."""
+    steps = assert_as_eager(lambda x: ((y := (x + 1).exp())[2:], y.clone()[:2].mul_(2).sum()), (ones(4),), [COPY])
+    assert "aten.clone.default" not in targets(steps.program)
 
 
 def test_update_aliases_are_looked_through() -> None:
