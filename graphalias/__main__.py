@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 from rich.text import Text
 
+from graphalias import __version__
 from graphalias.commands import (
     FINE,
     REFUSED,
@@ -85,13 +86,15 @@ class _Parser(argparse.ArgumentParser):
     """Says where help is."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(REFUSED, f"{self.prog}: {message}\n  what to do: {self.prog} --help\n")
+        _print_message(f"{message}\n  what to do: {self.prog} --help")
+        self.exit(REFUSED)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="python -m graphalias", description="In-place operations and views as visible dependencies of a graph."
     )
+    parser.add_argument("--version", action="version", version=f"graphalias {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="command")
     demo = _add(commands, "demo", run_demo, "capture, show, verify and draw some programs")
     demo.add_argument("--out", type=Path, default=Path("graphalias-demo"), help="folder of the drawings (%(default)s)")
@@ -168,6 +171,11 @@ def _print_error(error: Exception, options: argparse.Namespace) -> None:
         frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if is_user_frame(frame)]
         text = f"{type(error).__name__}: {text}" + (f"\n  from: {describe(frames[-1])}" if frames else "")
         text += "" if options.traceback else "\n  what to do: --traceback shows where it came about"
+    _print_message(text)
+
+
+def _print_message(text: str) -> None:
+    """Print what is wrong, and below it what to do."""
     first, *rest = text.split("\n")
     message = Text.assemble((f"error: {first}", "bold red"), "".join(f"\n{line}" for line in rest))
     make_console(sys.stderr).print(message, soft_wrap=True)

@@ -20,9 +20,10 @@ from graphalias.torch_private import is_traced, trace_artefact
 
 logger = logging.getLogger("graphalias.compile")
 
-#: In how many folders of one name a dump looks for room.
+#: Of the dumps of this process, each in a folder of its own.
 _NUMBERS = itertools.count()
 
+#: The environment variable that says where to.
 DUMP = "GRAPHALIAS_DUMP"
 
 

@@ -37,6 +37,7 @@ from graphalias.graph import (
     Symbol,
     Value,
     build_graph,
+    require_program,
 )
 
 PLAIN_TYPES = (bool, int, float, complex, str, Symbol, Value, type(None))
@@ -73,6 +74,7 @@ def check(program: Program) -> None:
       at operation: add__1
       what to do: change operations and build a new program with replace_operations; edges follow from them
     """
+    require_program(program, "check")
     for invariant in INVARIANTS:
         invariant(program)
 

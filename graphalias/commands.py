@@ -26,6 +26,7 @@ from graphalias.example_inputs import make_inputs
 from graphalias.explain import explain, to_plain
 from graphalias.graph import REGION, UPDATE_ALIASES, Program
 from graphalias.hazards import find_hazards
+from graphalias.labels import count
 from graphalias.partition import partition
 from graphalias.terminal import hazard_table, make_console, program_table
 from graphalias.user_code import check_arguments, load
@@ -84,9 +85,7 @@ def run_hazards(console: Console, options: Namespace) -> int:
     if not hazards:
         console.print("no hazards: every topological order of this program gives what eager PyTorch gives")
         return FINE
-    console.print(
-        Text(f"{len(hazards)} hazard{'s' * (len(hazards) > 1)}, which no path in the graph orders", style="bold")
-    )
+    console.print(Text(f"{count(len(hazards), 'hazard')}, which no path in the graph orders", style="bold"))
     console.print(hazard_table(hazards))
     return found
 
@@ -146,11 +145,10 @@ def run_draw(console: Console, options: Namespace) -> int:
     with _progress("drawing"):
         draw(before, after, path=path, focus=options.focus, only=options.only, theme=options.theme)
     targets = [operation.target for operation in after.operations]
-    count = f"{targets.count(UPDATE_ALIASES)} update_aliases"
+    made = f"{targets.count(UPDATE_ALIASES)} update_aliases"
     if options.partition is not None:
-        regions = targets.count(REGION)
-        count += f" and {regions} region{'s' * (regions != 1)}"
-    console.print(Text(f"drew {path}: {len(find_hazards(before))} hazards before, {count} after"))
+        made += f" and {count(targets.count(REGION), 'region')}"
+    console.print(Text(f"drew {path}: {count(len(find_hazards(before)), 'hazard')} before, {made} after"))
     return FINE
 
 

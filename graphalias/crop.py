@@ -162,12 +162,13 @@ def _by_line(program: Program, names: list[str]) -> dict[str, str]:
         elif operation.location and operation.target != REGION:
             home[name] = operation.location
         elif operation.target in (INPUT, CONSTANT):
-            home[name] = f"{operation.target}s of {user.removeprefix('…')}" if user != name else name
+            home[name] = f"{operation.target}s of {user}" if user != name else name
         elif operation.target == REGION:
             lines = dict.fromkeys(inner.location or "" for inner in operation.body.operations if inner.is_compute)
             home[name] = f"regions of {', '.join(lines)}" if any(lines) else name
         else:
-            home[name] = f"{operation.target} before {user}" if user != name else name
+            before = f"{operation.target} before "  # one that waits for another goes with it
+            home[name] = before + user.removeprefix(before) if user != name else name
     return {name: home[name] for name in names}
 
 

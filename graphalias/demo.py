@@ -18,13 +18,13 @@ from graphalias.capture import capture
 from graphalias.dead import eliminate_dead_operations
 from graphalias.draw import draw
 from graphalias.examples import Example, make_examples
-from graphalias.executors.inductor import why_not_fused
 from graphalias.explain import explain
 from graphalias.graph import ORDER, REGION, UPDATE_ALIASES, Program
 from graphalias.hazards import Hazard, find_hazards
+from graphalias.labels import count
 from graphalias.oracle import differences
 from graphalias.orders import topological_orders
-from graphalias.partition import partition_program
+from graphalias.partition import partition
 from graphalias.stages import is_view
 from graphalias.terminal import HOW_TO_READ, hazard_table, program_table
 from graphalias.verify import Report, scene_of, verify
@@ -123,7 +123,7 @@ def _show(console: Console, example: Example, folder: Path, orders: int) -> Find
     after = insert_update_aliases(before)
     _print_part(console, "After insert_update_aliases: + is new, ~ is changed")
     console.print(program_table(after, before))
-    partitioned = partition_program(eliminate_dead_operations(after), why_not_fused)
+    partitioned = partition(eliminate_dead_operations(after))
     _print_regions(console, partitioned, after)
     _print_part(console, "Explained")
     console.print(explain(example.fn, *example.args))
@@ -157,10 +157,11 @@ def count_calls(program: Program) -> int:
 
 
 def _print_regions(console: Console, partitioned: Program, before: Program) -> None:
-    """Print what an executor would compile as one."""
-    count = count_regions(partitioned)
-    _print_part(console, f"{count or 'No'} fusion region{'s' * (count != 1)}: what Inductor would compile as one")
-    if count:
+    """Print what the best executor that is here compiles as one."""
+    regions = count_regions(partitioned)
+    what = count(regions, "fusion region") if regions else "No fusion regions"
+    _print_part(console, f"{what}: what an executor compiles as one")
+    if regions:
         console.print(program_table(partitioned, before))
 
 

@@ -12,7 +12,7 @@ import pydot
 from graphalias.crop import REST, Crop
 from graphalias.graph import ORDER, OUTPUT, REGION, UPDATE_ALIASES, Operation, Program
 from graphalias.hazards import find_hazards
-from graphalias.labels import cut, few, label, quote, quote_tooltip
+from graphalias.labels import count, cut, few, label, quote, quote_tooltip
 from graphalias.style import (
     ARROWS,
     DATA_INK,
@@ -157,9 +157,9 @@ class _Panel:
     def _title(self) -> str:
         targets = Counter(operation.target for operation in self.program.operations)
         hazards, inserted, regions = len(self.hazards), targets[UPDATE_ALIASES], targets[REGION]
-        notes = [f"{hazards or 'no'} hazard{'s' * (hazards != 1)}"]
+        notes = [count(hazards, "hazard") if hazards else "no hazards"]
         notes += [f"{inserted} update_aliases"] * bool(inserted)
-        notes += [f"{regions} region{'s' * (regions != 1)}"] * bool(regions)
+        notes += [count(regions, "region")] * bool(regions)
         return label((self.title, 14, INK, "b"), (", ".join(notes), 10, QUIET, ""), align="left")
 
 

@@ -65,7 +65,8 @@ class Explanation(Decisions):
     traffic, eager : Traffic
         Bytes that a call reads and writes, and that eager PyTorch does: from the accesses, each operation's counted.
     times_ms : dict
-        By stage: ``capture``, the passes, ``lower``.
+        By stage: ``capture``, the passes, ``lower``. What a process does for the first time takes longer, since torch
+        imports its code generator then; a region that was compiled before is not compiled again.
     remark : str or None
         Where `jit` would not run this program at all.
 

@@ -12,7 +12,18 @@ from torch.autograd.graph import increment_version
 
 from graphalias.errors import ExecutorError
 from graphalias.executors.eager import callable_of, flatten_results
-from graphalias.graph import CONSTANT, INPUT, OUTPUT, REGION, UPDATE_ALIASES, Operation, Program, Symbol, Value
+from graphalias.graph import (
+    CONSTANT,
+    INPUT,
+    OUTPUT,
+    REGION,
+    UPDATE_ALIASES,
+    Operation,
+    Program,
+    Symbol,
+    Value,
+    require_program,
+)
 from graphalias.lower import NESTED, TENSOR, result_form
 from graphalias.symbols import torch_object
 from graphalias.text import print_operation
@@ -57,6 +68,7 @@ def to_fx(program: Program) -> fx.GraphModule:
     >>> module(torch.ones(2, 2))
     (tensor([3., 3.]),)
     """
+    require_program(program, "to_fx")
     return _Builder(program, program.bindings).module()
 
 

@@ -14,7 +14,7 @@ import pydot
 
 from graphalias.draw import graphviz
 from graphalias.errors import GraphAliasError, ParseError
-from graphalias.graph import Program
+from graphalias.graph import Program, require_program
 from graphalias.plain_graph import flat_graph_of, node_link_of, program_of, program_of_node_link
 from graphalias.records import Record
 
@@ -52,6 +52,7 @@ def to_node_link(program: Program) -> Record:
     >>> graphalias.from_node_link(data).run(torch.zeros(4))
     (tensor([1., 1., 1., 1.]),)
     """
+    require_program(program, "to_node_link")
     return node_link_of(program)
 
 
@@ -113,6 +114,7 @@ def to_graphml(program: Program) -> str:
     >>> str(graphalias.from_graphml(text)) == str(program)
     True
     """
+    require_program(program, "to_graphml")
     try:
         return "\n".join(nx.generate_graphml(flat_graph_of(program))) + "\n"
     except (nx.NetworkXError, TypeError) as error:
@@ -177,6 +179,7 @@ def to_dot(program: Program) -> str:
     >>> str(graphalias.from_dot(graphalias.to_dot(program))) == str(program)
     True
     """
+    require_program(program, "to_dot")
     graph = flat_graph_of(program)
     dot = pydot.Dot("", graph_type="digraph", **_quoted(graph.graph))
     for name, attributes in graph.nodes(data=True):

@@ -73,6 +73,15 @@ def few(texts: Sequence[str], most: int = 3) -> str:
     return ", ".join(different[:most]) + more
 
 
+def count(number: int, what: str) -> str:
+    """Return a number of things.
+
+    >>> count(1, "call"), count(0, "call")
+    ('1 call', '0 calls')
+    """
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def cut(text: str, most: int = 60) -> str:
     """Return a text, or its beginning.
 

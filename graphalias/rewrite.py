@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 from graphalias.aliases import adds_nothing, insert_update_aliases
 from graphalias.draft import Draft
 from graphalias.errors import RewriteError
-from graphalias.graph import REGION, UPDATE_ALIASES, Operation, Program, Value
+from graphalias.graph import REGION, UPDATE_ALIASES, Operation, Program, Value, require_program
 from graphalias.hazards import hazards
 from graphalias.moves import Refused
 from graphalias.safety import Proposal, plan_replacement
@@ -103,6 +103,7 @@ def rewrite_in_steps(program: Program, rules: Iterable[Rewriting] | Rewriting, *
     >>> print(graphalias.rewrite_in_steps(graphalias.capture(step, torch.ones(2), torch.ones(2)), fuse))
     fma at %add (...): refused: %mul, an intermediate, is returned
     """
+    require_program(program, "rewrite")
     rules = list(rules) if isinstance(rules, Iterable) else [rules]
     for rule in rules:
         if not isinstance(rule, Rewriting):

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from graphalias.graph import Operation, Program, Symbol, Value, map_values
-from graphalias.labels import cut, few, label, quote, quote_tooltip, row, table
+from graphalias.labels import count, cut, few, label, quote, quote_tooltip, row, table
 from graphalias.operation import CONSTANT, INPUT, OUTPUT, REGION, UPDATE_ALIASES
 from graphalias.text import print_operation, print_type
 from graphalias.views import find_view_groups
@@ -194,7 +194,7 @@ def block_look(name: str, operations: Sequence[Operation], colours: Colours) -> 
     look = {"shape": "box3d", "margin": "0.2,0.12", "fillcolor": fill, "color": INK if writes else border}
     look |= {"penwidth": "3"} if writes else {}
     targets = few([operation.target.removeprefix("aten.") for operation in operations])
-    counts = f"{len(operations)} node{'s' * (len(operations) != 1)}" + f", {writes} in place" * bool(writes)
+    counts = count(len(operations), "node") + f", {writes} in place" * bool(writes)
     title = re.sub(r"[^ ]*[/\\]", "", name)
     text = label((title, 11, INK, "b"), (targets, 10, INK, ""), (counts, 9, QUIET, ""))
     first = "\n".join(print_operation(operation) for operation in operations[:3])

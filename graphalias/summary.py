@@ -25,9 +25,9 @@ from graphalias.decisions import (
     SharedMemory,
 )
 from graphalias.graph import OUTPUT
-from graphalias.labels import cut, few
+from graphalias.labels import count, cut, few
 from graphalias.terminal import PLAIN_WIDTH, REASON_STYLES, source_line
-from graphalias.traffic import Traffic
+from graphalias.traffic import Traffic, total
 
 #: Rows of each part; what is alike is one row.
 MOST_ROWS = 12
@@ -66,7 +66,7 @@ def summary(decisions: Decisions) -> Iterator[RenderableType]:
     title = f"Order where no value passes ({len(decisions.inserted)} update_aliases)"
     yield from _part(title, _listed(decisions.prevented, _hazard_key, _hazard))
     yield from _part("Fusion regions", _listed(decisions.regions, _region_key, _region))
-    outside = [(_count(len(one.operations), "call"), _because(one)) for one in decisions.outside]
+    outside = [(count(len(one.operations), "call"), _because(one)) for one in decisions.outside]
     yield from _part("In no region", outside)
     times = ", ".join(f"{stage} {ms:.1f}" for stage, ms in decisions.times_ms.items())
     yield from _part("Compile time", [(f"{sum(decisions.times_ms.values()):.1f} ms", times)])
@@ -74,10 +74,10 @@ def summary(decisions: Decisions) -> Iterator[RenderableType]:
 
 def _head(decisions: Decisions) -> Iterator[RenderableType]:
     compute = [operation for operation in decisions.captured.operations if operation.is_compute]
-    counts = f"{_count(len(compute), 'operation')}, {len(decisions.mutations)} of them in place"
-    yield Text.assemble((decisions.captured.name, "bold"), f": {counts}, {_count(len(decisions.hazards), 'hazard')}")
+    counts = f"{count(len(compute), 'operation')}, {len(decisions.mutations)} of them in place"
+    yield Text.assemble((decisions.captured.name, "bold"), f": {counts}, {count(len(decisions.hazards), 'hazard')}")
     calls = sum(len(one.operations) for one in decisions.outside)
-    runs = f"{_count(len(decisions.regions), 'region')} and {_count(calls, 'call')} outside"
+    runs = f"{count(len(decisions.regions), 'region')} and {count(calls, 'call')} outside"
     moved, eager = decisions.traffic.total_bytes, decisions.eager.total_bytes
     ratio = f", {moved / eager:.2f} of that" if eager else ""
     yield Text(
@@ -158,19 +158,14 @@ def _region_key(region: RegionFacts) -> Hashable:
 def _region(alike: list[RegionFacts]) -> Row:
     first, together = alike[0], " together" * (len(alike) > 1)
     kernels = [one.kernels for one in alike if one.kernels is not None]
-    text = Text(f"{_count(len(first.targets), 'operation')}{' each' * bool(together)} by {first.executor}")
-    text.append(f", {_count(sum(kernels), 'kernel')}{together}\n" if len(kernels) == len(alike) else "\n")
-    moved, eager = _total(one.traffic for one in alike), _total(one.eager for one in alike)
+    text = Text(f"{count(len(first.targets), 'operation')}{' each' * bool(together)} by {first.executor}")
+    text.append(f", {count(sum(kernels), 'kernel')}{together}\n" if len(kernels) == len(alike) else "\n")
+    moved, eager = total(one.traffic for one in alike), total(one.eager for one in alike)
     text.append(f"{_moved(moved)}; eager {_moved(eager)}{together}\n")
     text.append(few([target.removeprefix("aten.") for target in first.targets], 6), style="cyan")
     if first.apart:
         text.append(f"\napart from what comes before: {first.apart}", style="dim")
     return Text(_span([region.name for region in alike]), style="bold"), _with_lines(text, first.locations)
-
-
-def _total(traffics: Iterable[Traffic]) -> Traffic:
-    each = list(traffics)
-    return Traffic(sum(one.read_bytes for one in each), sum(one.written_bytes for one in each))
 
 
 def _moved(traffic: Traffic) -> str:
@@ -212,12 +207,3 @@ def _span(names: Sequence[str]) -> str:
     ('region_1', 'region_1 … region_7 (3)')
     """
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]} ({len(names)})"
-
-
-def _count(number: int, what: str) -> str:
-    """Return a number of things.
-
-    >>> _count(1, "call"), _count(0, "call")
-    ('1 call', '0 calls')
-    """
-    return f"{number} {what}{'s' * (number != 1)}"

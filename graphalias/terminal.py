@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import os
 import re
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from graphalias.graph import INPUT, OUTPUT, Operation, Program
 from graphalias.hazards import Hazard
+from graphalias.labels import count
 from graphalias.style import group_colours
 from graphalias.text import INDENT, print_operation
 
@@ -66,10 +68,10 @@ def program_table(program: Program, before: Program | None = None) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="dim")
     table.add_column(overflow="fold")
-    for operations, is_new in _runs(program.operations, known):
+    for is_new, run in itertools.groupby(program.operations, lambda op: known.get(op.name) != print_operation(op)):
+        operations = list(run)
         if not is_new:
-            count = len(operations)
-            table.add_row("", Text(f"… {count} {'line' if count == 1 else 'lines'} as before", style="dim italic"))
+            table.add_row("", Text(f"… {count(len(operations), 'line')} as before", style="dim italic"))
             continue
         for operation in operations:
             mark = "" if before is None else "~ " if operation.name in known else "+ "
@@ -85,20 +87,6 @@ def _lines(operation: Operation) -> Iterator[str]:
     if operation.body is not None:
         yield from (INDENT + print_operation(inner) for inner in operation.body.operations if inner.target != INPUT)
         yield "}"
-
-
-def _runs(operations: Sequence[Operation], known: dict[str, str]) -> Iterator[tuple[list[Operation], bool]]:
-    """Yield the operations in runs of those that are as they were and those that are not."""
-    run: list[Operation] = []
-    was_new = True
-    for operation in operations:
-        is_new = known.get(operation.name) != print_operation(operation)
-        if is_new != was_new and run:
-            yield run, was_new
-            run = []
-        run.append(operation)
-        was_new = is_new
-    yield run, was_new
 
 
 def _coloured(line: str, storages: dict[str, str]) -> Text:

@@ -61,7 +61,16 @@ def traffic_of(operation: Operation) -> Traffic:
 
 def traffic_of_calls(operations: Iterable[Operation]) -> Traffic:
     """Return what operations read and write one after the other, each from and to memory."""
-    each = [traffic_of(operation) for operation in operations if operation.is_compute]
+    return total(traffic_of(operation) for operation in operations if operation.is_compute)
+
+
+def total(traffics: Iterable[Traffic]) -> Traffic:
+    """Return what is read and written together.
+
+    >>> total([Traffic(1, 2), Traffic(3, 0)])
+    Traffic(read_bytes=4, written_bytes=2)
+    """
+    each = list(traffics)
     return Traffic(sum(one.read_bytes for one in each), sum(one.written_bytes for one in each))
 
 

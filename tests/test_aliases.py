@@ -289,8 +289,11 @@ def test_what_takes_a_program_says_so_of_a_function() -> None:
     """Who gives a pass the function instead of its program is told how to capture one."""
     takers = (
         graphalias.find_view_groups, find_hazards, insert_update_aliases, eliminate_dead_operations,
-        graphalias.partition, graphalias.lower, graphalias.draw,
+        graphalias.partition, graphalias.lower, graphalias.draw, graphalias.check, graphalias.to_fx,
+        graphalias.to_node_link, graphalias.to_graphml, graphalias.to_dot,
     )  # fmt: skip
     for take in takers:
         with pytest.raises(GraphAliasError, match=rf"{take.__name__} takes a Program, not function\n.*capture"):
             take(lambda x: x)
+    with pytest.raises(GraphAliasError, match="rewrite takes a Program, not function"):
+        graphalias.rewrite(lambda x: x, ())

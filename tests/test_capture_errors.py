@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphalias import CaptureError
+from graphalias import CaptureError, explain, verify
 from graphalias.capture import capture
 
 X = torch.ones(2, 3)
@@ -222,3 +222,10 @@ def test_results_that_are_refused() -> None:
         capture(lambda x: (row + 1 for row in x), torch.ones(2))
     with pytest.raises(CaptureError, match="returned a set"):
         capture(lambda x: {x.shape[0]}, torch.ones(2))
+
+
+def test_what_is_no_function_is_said_to_be_none() -> None:
+    """What can't be called is refused as such, by whatever captures."""
+    for take in (capture, explain, verify):
+        with pytest.raises(CaptureError, match=r"expected a function or an nn\.Module, found int"):
+            take(3)

@@ -83,7 +83,7 @@ def test_demo_shows_every_step(demo):
 def test_demo_shows_regions(demo):
     """The demo shows the fusion regions with what is in them, and explains why the other operations are in none."""
     findings, printed, _ = demo
-    assert printed.count("what Inductor would compile as one") == len(findings)
+    assert printed.count("what an executor compiles as one") == len(findings)
     adam = printed.split("4 of 4: adam_step")[1]
     assert "2 fusion regions" in adam
     assert re.search(r"\+ %region_1: \(\) = region\(%moments.0.mean!, %grads.0!, .*\n.*\{ *\n", adam)

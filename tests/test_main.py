@@ -238,7 +238,8 @@ def test_bench(capsys, monkeypatch):
         (["verify", "mine:fail", "-i", "f32[4]"], r"ValueError: no good\n  from: .*mine.py:27\n"),
         (["verify", "mine:branch", "-i", "f32[4]"], r"values of tensors\n  from: .*mine.py:23\n"),
         (["verify", "mine:accumulate", "-i", "f32[2]", "-i", "f32[3]"], "eager PyTorch refuses this: RuntimeError"),
-        (["unknown"], "invalid choice: 'unknown'"),
+        (["unknown"], "^error: .*invalid choice: 'unknown'"),
+        (["verify", "mine:step", "--order"], "^error: .*--order"),
         ([], "what to do: python -m graphalias --help"),
     ],
 )  # fmt: skip
@@ -264,6 +265,11 @@ def test_help(capsys, words):
     status, out, _ = run(capsys, *words)
     assert status == FINE
     assert out.startswith("usage: python -m graphalias")
+
+
+def test_version(capsys):
+    """`--version` prints the package's, and is no error."""
+    assert run(capsys, "--version") == (FINE, f"graphalias {graphalias.__version__}\n", "")
 
 
 def test_as_a_process(tmp_path):

@@ -37,6 +37,7 @@ def _own_cache():
 
 
 def test_what_is_read_of_much_memory_is_asked_for_once():
+    """Each address is asked for once, though read twice; nothing is where inputs are smaller."""
     source = code(lambda x, y: (x + y) * x, torch.zeros(ENOUGH), torch.zeros(ENOUGH))
     assert source.count("__builtin_prefetch") == 2
     assert source.count(f"+ {DISTANCE_BYTES})") == 2
@@ -44,6 +45,8 @@ def test_what_is_read_of_much_memory_is_asked_for_once():
 
 
 def test_the_two_kinds_of_loops_are_not_mixed_up_in_the_cache():
+    """The generator's cache gives each kind of loop its own."""
+
     def double(x):
         return x * 2
 
@@ -53,6 +56,7 @@ def test_the_two_kinds_of_loops_are_not_mixed_up_in_the_cache():
 
 
 def test_gathered_reads_are_not_asked_for():
+    """Where an index is itself read, nobody knows the address ahead."""
     table, index = torch.zeros(ENOUGH), torch.zeros(64, dtype=torch.int64)
     source = code(lambda table, index: table[index] + 1, table, index)
     assert source.count("__builtin_prefetch") == 1  # the index
@@ -60,6 +64,7 @@ def test_gathered_reads_are_not_asked_for():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
 def test_large_regions_are_right_to_their_last_row(dtype):
+    """Asking for what lies beyond the end does no harm, whatever the dtype."""
     x = torch.arange(4 * ENOUGH // dtype.itemsize + 3).remainder(5).to(dtype)
     expected = x.clone()
 

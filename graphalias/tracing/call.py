@@ -38,6 +38,8 @@ class Call:
 
 def read_call(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
     """Take a call apart, refusing arguments of types a program can't hold."""
+    if not callable(fn):
+        raise CaptureError(f"expected a function or an nn.Module, found {type(fn).__name__}")
     found, spec = flatten((tuple(args), dict(kwargs)))
     labels = argument_labels(fn.forward if isinstance(fn, torch.nn.Module) else fn, args, [path for path, _ in found])
     for label, (_, value) in zip(labels, found, strict=True):
