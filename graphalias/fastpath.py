@@ -136,10 +136,10 @@ class _Writer:
             raise _CantBeFast  # one tensor passed twice: who asks for identities gets the general path
         constants = list(self.signature.constants.values())
         yield f"    if not {self._name(make_mode_guard())}(): return MISS"
-        if self.watch is not None and self.watch.empty:
-            yield f"    if {self._name(any)}({self._name(self.watch.empty)}): return MISS"
         if self.watch is not None and self.watch.parts:
             yield f"    if {self._name(self.watch.change)}() is not None: return MISS"
+        elif self.watch is not None and self.watch.empty:
+            yield f"    if {self._name(any)}({self._name(self.watch.empty)}): return MISS"
         yield f"    tensors = ({''.join(f'{expression}, ' for expression in self.tensors)})"
         every = [*self.examples, *constants]
         if not every:

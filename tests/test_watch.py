@@ -6,6 +6,8 @@ import gc
 import random
 import types
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import numpy
 import pytest
@@ -58,3 +60,58 @@ def test_tensors_are_not_kept_alive() -> None:
     holder.weight = torch.ones(2)
     gc.collect()
     assert alive() is None and watch.change() is not None
+
+
+def test_names_and_order_of_attributes() -> None:
+    """The same objects under other names, or exchanged, are a change; so is one more, or one less."""
+    first, second = object(), object()
+
+    def rename(holder: types.SimpleNamespace) -> None:
+        holder.c = holder.b
+        del holder.b
+
+    def exchange(holder: types.SimpleNamespace) -> None:
+        holder.a, holder.b = holder.b, holder.a
+
+    changes: list[Callable[[Any], object]] = [
+        rename, exchange, lambda holder: delattr(holder, "b"), lambda holder: setattr(holder, "c", None)
+    ]  # fmt: skip
+    for kind in (types.SimpleNamespace, torch.nn.Module):
+        for change in changes:
+            holder = kind()
+            holder.a, holder.b = first, second
+            watch = Watch([("holder", holder)])
+            change(holder)
+            assert watch.change() is not None
+
+
+def test_hooks() -> None:
+    """A hook of any kind on any module is a change, also after one that came and went; one elsewhere is none."""
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    watch = Watch([("net", net)])
+    torch.nn.ReLU().register_forward_hook(print)
+    assert watch.change() is None
+    net[1].register_forward_hook(print).remove()
+    assert watch.change() is None
+    register = ("forward_hook", "forward_pre_hook", "full_backward_hook", "full_backward_pre_hook")
+    for name in register:
+        handle = getattr(net[1], f"register_{name}")(print)
+        assert watch.change() is not None
+        assert watch.change() is not None
+        handle.remove()
+    watch = Watch([("net", net)])
+    net[0].register_forward_hook(print)
+    assert watch.change() == "net._modules['0']._forward_hooks"
+
+
+def test_a_deleted_variable() -> None:
+    """A variable that is closed over and deleted is a change, no error."""
+    factor = 2
+
+    def scaled(x: Any) -> Any:
+        return x * factor  # noqa: F821
+
+    watch = Watch([("", scaled)])
+    assert watch.change() is None
+    del factor
+    assert watch.change() is not None
