@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import linecache
+import re
 import traceback
 import weakref
 
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 import graphalias
-from graphalias import ExecutorError, capture, lower, parse
+from graphalias import ExecutorError, capture, lower, parse, partition
 
 
 def source_of(text: str) -> str:
@@ -196,3 +197,12 @@ def test_call_that_does_not_fit_touches_nothing() -> None:
             with pytest.raises(ExecutorError, match=message):
                 run(*args)
     assert torch.equal(x, torch.ones(4))
+
+
+def test_regions_show_what_is_in_them() -> None:
+    """A region that is no fusion definition prints its body, and says so where its definition is asked for."""
+    program = partition(capture(lambda x: x.add_(1).mul_(2), torch.ones(3)), "inductor")
+    (region,) = lower(program, "inductor").regions
+    assert re.match(r"region_1:\n  %x: f32\[3\] .*\n  %add_: .*\n  %mul_: .*\n  output\(\)$", str(region))
+    with pytest.raises(ExecutorError, match="no fusion definition"):
+        _ = region.definition

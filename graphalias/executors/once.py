@@ -72,17 +72,21 @@ class LoweredRegion:
         return tuple(write.of(self.operation.body.inputs[write.position]) for write in self._fusion.writes)
 
     @property
+    def _is_fusion(self) -> bool:
+        return hasattr(getattr(self.run, "fusion", self.run), "fusion_definition")
+
+    @property
     def _fusion(self) -> Any:
-        fusion = getattr(self.run, "fusion", self.run)
-        if not hasattr(fusion, "fusion_definition"):
+        if not self._is_fusion:
             raise ExecutorError(
                 "no fusion definition", node=self.name, location=self.operation.location,
                 hint='lower the program with "nvfuser"; where that failed, a warning said why',
             )  # fmt: skip
-        return fusion
+        return getattr(self.run, "fusion", self.run)
 
     def __str__(self) -> str:
-        return "\n".join([f"{self.name}:", *(f"  {write}" for write in self.writes)])
+        lines = map(str, self.writes) if self._is_fusion else str(self.operation.body).splitlines()
+        return "\n".join([f"{self.name}:", *(f"  {line}" for line in lines)])
 
 
 class WithFallback:
