@@ -241,6 +241,9 @@ class Jitted:
         self, args: Sequence[Any], kwargs: Mapping[str, Any], identities: tuple[int, ...], known: Sequence[Entry]
     ) -> Entry:
         """Return an entry for this call: a known one, if the same tensor passed twice makes no other program."""
+        get_ready = getattr(get_executor(self._executor), "get_ready", None)
+        if get_ready is not None:
+            get_ready()  # in the background
         watch = watch_of(self._fn, args, kwargs)
         try:
             program = capture(self._fn, *args, **kwargs)

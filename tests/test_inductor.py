@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  # its usual name
 
 import graphalias
-from graphalias import CaptureError, capture, parse, verify
+from graphalias import CaptureError, capture, parse, runtime, verify
 from graphalias.aliases import insert_update_aliases
 from graphalias.dead import eliminate_dead_operations
 from graphalias.executors import inductor
@@ -245,3 +245,14 @@ def test_statistics_are_a_region_of_their_own() -> None:
     for fn, expected in ((lambda x: torch.nn.functional.layer_norm(x, (16,)), 1), (torch.var, 1), (torch.sum, 0)):
         assert sum(op.target == REGION for op in partitioned(fn, x).operations) == expected
         verify(fn, x, orders=2, executor="inductor")
+
+
+def test_the_generator_gets_ready_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What takes the code generator seconds the first time begins before capture, once in a process."""
+    begun: list[str] = []
+    ready, captured = inductor.get_ready, runtime.capture
+    monkeypatch.setattr(inductor, "get_ready", lambda: begun.append("get_ready") or ready())
+    monkeypatch.setattr(runtime, "capture", lambda *args: begun.append("capture") or captured(*args))
+    graphalias.jit(lambda x: x.add_(1).mul_(2), executor="inductor")(torch.ones(4))
+    assert begun[:2] == ["get_ready", "capture"]
+    assert ready() is ready() and not ready().is_alive()

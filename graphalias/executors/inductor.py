@@ -52,6 +52,20 @@ def is_available() -> bool:
 
 
 @functools.cache
+def get_ready() -> threading.Thread:
+    """Begin to find out which vector instructions work here, beside what comes before the code generator.
+
+    It compiles a file for each kind and loads it in a process of its own: seconds the first time, then less.
+    """
+    import torch._inductor.codecache  # here: two threads can't import what imports each other  # noqa: F401
+    from torch._inductor.cpu_vec_isa import pick_vec_isa
+
+    thread = threading.Thread(target=pick_vec_isa, name="graphalias vectors", daemon=True)
+    thread.start()
+    return thread
+
+
+@functools.cache
 def _decompositions() -> dict[Any, Any]:
     import torch._inductor.lowering  # its decompositions name it without importing it  # noqa: F401
     from torch._inductor.decomposition import select_decomp_table
@@ -182,6 +196,7 @@ def _generate(graph: GraphModule, fakes: Sequence[torch.Tensor]) -> tuple[Genera
         node.meta["low_precision_pointwise_barrier"] = True
     # what enters is what was captured: the guards have looked at sizes and strides already
     as_eager = config.patch(emulate_precision_casts=True, fallback_random=True, size_asserts=False)
+    get_ready().join()
     with as_eager, prefetching(fakes):
         compiled = compile_fx_inner(graph, list(fakes))
     counts = getattr(compiled, "metrics_deltas", None)
