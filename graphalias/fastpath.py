@@ -140,23 +140,35 @@ class _Writer:
             yield f"    if {self._name(self.watch.change)}() is not None: return MISS"
         elif self.watch is not None and self.watch.empty:
             yield f"    if {self._name(any)}({self._name(self.watch.empty)}): return MISS"
-        yield f"    tensors = ({''.join(f'{expression}, ' for expression in self.tensors)})"
+        yield from self._named_tensors()
         every = [*self.examples, *constants]
         if not every:
             return
-        guarded = "tensors"
-        if constants:
-            guarded = f"(tensors + {self._name(tuple(constants))})"
-        yield f"    if not {self._name(make_tensor_guard(every))}(*{guarded}): return MISS"
-        if len(every) > FEW:
-            yield f"    if not {self._name(_memory_guard(_Memory(every, self.signature)))}({guarded}): return MISS"
-        else:
+        guarded = ", ".join([*self.passed, *map(self._name, constants)])
+        yield f"    if not {self._name(make_tensor_guard(every))}({guarded}): return MISS"
+        memory = _Memory(every, self.signature)
+        if self.is_few and len(every) <= FEW:
             self.names["attributes_of"] = attributes_of
-            yield from _few_memory_guards(_Memory(every, self.signature), guarded)
+            yield from _few_memory_guards(memory, guarded.split(", "))
+        else:
+            yield f"    if not {self._name(_memory_guard(memory))}(({guarded},)): return MISS"
+
+    def _named_tensors(self) -> Iterator[str]:
+        """Give few tensors a name each, many one together: a call with names is the faster one."""
+        self.is_few = len(self.examples) <= FEW
+        if not self.is_few:
+            yield f"    tensors = ({', '.join(self.tensors)},)"
+            self.passed = ["*tensors"]
+            return
+        self.passed = [f"t{i}" for i in range(len(self.examples))]
+        if len(self.tensors) == len(self.examples) and not any(e.startswith("*") for e in self.tensors):
+            yield from (f"    {name} = {e}" for name, e in zip(self.passed, self.tensors, strict=True))
+        else:
+            yield f"    {', '.join(self.passed)}, = ({', '.join(self.tensors)},)"
 
     def _call(self) -> Iterator[str]:
         yield "    try:"
-        yield f"        results = {self._name(self.compiled.flat)}(*tensors)"
+        yield f"        results = {self._name(self.compiled.flat)}({', '.join(self.passed)})"
         yield "    except Exception as error:"
         yield "        raise compiled.explained(error) from error"
         yield f"    return {self._rebuilt()}"
@@ -200,19 +212,20 @@ class _Memory:
                 self.spans[i] = (storage.start - storage.members[name], storage.end - storage.members[name])
 
 
-def _few_memory_guards(memory: _Memory, tensors: str) -> Iterator[str]:
+def _few_memory_guards(memory: _Memory, names: Sequence[str]) -> Iterator[str]:
     """Write the guards of few tensors one by one."""
-    count = len(memory.offsets)
-    yield f"    {', '.join(f't{i}' for i in range(count))}, = {tensors}"
-    attributes = " or ".join(f"t{i}.__dict__ and attributes_of(t{i})" for i in range(count))
-    offsets = " or ".join(f"t{i}.storage_offset() != {offset}" for i, offset in enumerate(memory.offsets))
+    count = len(names)
+    attributes = " or ".join(f"{name}.__dict__ and attributes_of({name})" for name in names)
+    offsets = " or ".join(
+        f"{name}.storage_offset() != {offset}" for name, offset in zip(names, memory.offsets, strict=True)
+    )
     yield f"    if {attributes} or {offsets}: return MISS"
     for i in range(count):
         for j in range(i):
-            yield f"    if t{i} is t{j}: return MISS"  # who asks for identities gets the general path
+            yield f"    if {names[i]} is {names[j]}: return MISS"  # who asks for identities gets the general path
             if memory.is_written[i] or memory.is_written[j]:
                 (start, end), (other_start, other_end) = memory.spans[i], memory.spans[j]
-                yield f"    distance = t{i}.data_ptr() - t{j}.data_ptr()"
+                yield f"    distance = {names[i]}.data_ptr() - {names[j]}.data_ptr()"
                 yield f"    if {other_start - end} < distance < {other_end - start}: return MISS"
 
 
