@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     UnsupportedOperatorException,
+    disable_fake_tensor_cache,
 )
 
 # Why private: torch.utils._pytree is the only registry of containers that torch.export and users extend.
@@ -55,6 +57,7 @@ __all__ = [
     "no_modes",
     "quiet_fakes",
     "real_operations",
+    "rule_run_anew",
     "set_version",
     "storage_key",
     "trace_artefact",
@@ -203,6 +206,15 @@ def forget_values(fakes: Sequence[torch.Tensor], *, keep_literals: bool = False)
         fake.item_memo = None  # type: ignore[attr-defined]
         if not keep_literals:
             fake.constant = None  # type: ignore[attr-defined]
+
+
+def rule_run_anew(outs: Sequence[torch.Tensor]) -> AbstractContextManager[None]:
+    """Let a call with these ``out=`` fakes run its shape rule, whatever torch remembers of earlier calls.
+
+    Why private: what fakes remember of a call is its results. Where a rule does not return the very ``out=`` it was
+    given, the next call like it leaves that of its old size.
+    """
+    return disable_fake_tensor_cache(outs[0].fake_mode) if outs else contextlib.nullcontext()  # type: ignore[attr-defined]
 
 
 def holds_fake(thing: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from graphalias import capture, verify
+from graphalias import CaptureError, capture, verify
 from graphalias.graph import Value
 
 X = torch.arange(12.0).reshape(3, 4)
@@ -68,3 +68,19 @@ def test_out_that_is_resized(fn: Any, count: int) -> None:
 
     inputs = [torch.eye(3), torch.ones(3)] if count == 1 else [torch.eye(3)]
     verify(step, *inputs, *(torch.empty(0) for _ in range(count)))
+
+
+def test_out_of_no_elements() -> None:
+    """The strides of an ``out=`` without elements are the kernel's, too: they can be seen."""
+    verify(lambda x, out: torch.linalg.eigvals(x, out=out), torch.ones(0, 5, 5), torch.empty(5, 0).t().cfloat())
+    verify(lambda x, out: torch.linalg.eigvals(x, out=out), torch.ones(0, 0), torch.empty(2).cfloat()[1::2][:0])
+
+
+def test_out_is_not_forgotten_the_second_time() -> None:
+    """What torch remembers of a shape rule's results leaves no ``out=`` of its old size."""
+    for _ in range(2):
+        with pytest.raises(CaptureError, match="changes the geometry of 'result' without returning it"):
+            capture(
+                lambda x, out, info: torch.linalg.solve_ex(x, x, out=(out, info)),
+                torch.eye(3), torch.empty(0), torch.empty(0, dtype=torch.int32),
+            )  # fmt: skip

@@ -85,10 +85,12 @@ class Interceptor(TorchFunctionMode):
 
     def _refuse_unwritten(self, func: Callable[..., Any], out: Any, start: int) -> None:
         """Refuse an ``out=`` that no operation wrote: some functions forget it where tensors are not plain ones."""
-        written = {operand.storage.name for op in self.recorder.operations[start:] for operand in op.written}
+        # `resize_` writes, too, where a storage grows, but only makes room for what is to be written
+        writers = (op for op in self.recorder.operations[start:] if op.target != "aten.resize_.default")
+        written = {operand.storage.name for op in writers for operand in op.written}
         for tensor in tensors_in(out):
             handle = self.recorder.handles.newest(tensor)
-            if handle is not None and tensor.numel() and handle.storage.name not in written:
+            if handle is not None and handle.storage.name not in written:
                 raise CaptureError(
                     f"can't capture {getattr(func, '__name__', func)} with this out=: torch does not write it here",
                     hint="copy the result into it: out.copy_(result)",

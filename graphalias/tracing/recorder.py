@@ -22,6 +22,7 @@ from graphalias.torch_private import (
     map_tensors,
     needs_values,
     no_function_modes,
+    rule_run_anew,
 )
 from graphalias.tracing.arguments import Arguments, call_without_generators, flatten_results
 from graphalias.tracing.constants import Constants
@@ -155,7 +156,9 @@ class Recorder(TorchDispatchMode):
         strides = kernel_strides(func, args, kwargs, operands)
         try:
             refuse_what_eager_refuses(func, args, kwargs, operands)
-            return with_strides(func(*plain_args, **plain_kwargs), strides, operands)
+            with rule_run_anew([operand.tensor for operand in operands if operand.is_out]):
+                result = func(*plain_args, **plain_kwargs)
+            return with_strides(result, strides, operands)
         except Exception as error:
             if needs_values(error):
                 raise CaptureError(
