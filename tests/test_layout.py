@@ -84,3 +84,13 @@ def test_out_is_not_forgotten_the_second_time() -> None:
                 lambda x, out, info: torch.linalg.solve_ex(x, x, out=(out, info)),
                 torch.eye(3), torch.empty(0), torch.empty(0, dtype=torch.int32),
             )  # fmt: skip
+
+
+def test_views_with_dimensions_of_one_element() -> None:
+    """What a view's strides say of dimensions of one element is what its kernel says: a clone of it shows them."""
+    for x in (torch.ones(4)[1::2][:1], torch.ones(4).as_strided((1, 4), (9, 1)), torch.ones(1, 1).t()):
+        real, program = x.view(1, -1), capture(lambda x: x.view(1, -1), x)
+        (value,) = program.outputs
+        assert isinstance(value, Value)
+        assert value.stride == real.stride()
+        verify(lambda x: (x.view(1, -1).clone(), x.view(1, -1).view(-1)), x)

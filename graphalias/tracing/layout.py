@@ -7,6 +7,7 @@ each geometry. Where operands are row-major and of the right size it is not aske
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 
 from graphalias.effects import Operand
 from graphalias.errors import CaptureError
-from graphalias.torch_private import map_tensors, storage_key
+from graphalias.torch_private import map_tensors, real_operations, storage_key
 from graphalias.tracing.arguments import flatten_results
 from graphalias.tracing.scratch import call_key, run_on_scratch
 
@@ -36,6 +37,8 @@ def kernel_strides(
 
     To be asked before the call, which may resize operands.
     """
+    if operator.is_view:
+        return _view_strides(operator, args, kwargs)
     if not _is_unsure(operator, operands):
         return []
     key = call_key(operator, args, kwargs, operands)
@@ -45,7 +48,7 @@ def kernel_strides(
 
 
 def with_strides(result: Any, strides: Strides, operands: Sequence[Operand]) -> Any:
-    """Return a call's result with fresh fakes, and resized ``out=`` operands, of these strides."""
+    """Return a call's result with fresh fakes, views, and resized ``out=`` operands, of these strides."""
     leaves = flatten_results(result)
     if len(strides) != len(leaves):
         return result
@@ -60,9 +63,9 @@ def with_strides(result: Any, strides: Strides, operands: Sequence[Operand]) -> 
             leaf.resize_(shape)
         if leaf.stride() == stride:
             continue
-        if id(leaf) in known:
+        if id(leaf) in known or storage_key(leaf) in storages:
             leaf.as_strided_(shape, stride)
-        elif leaf.shape == shape and storage_key(leaf) not in storages:
+        elif leaf.shape == shape:
             changed[id(leaf)] = torch.empty_strided(leaf.shape, stride, dtype=leaf.dtype, device=leaf.device)
     return map_tensors(lambda leaf: changed.get(id(leaf), leaf), result) if changed else result
 
@@ -91,6 +94,18 @@ def _is_unsure(operator: Any, operands: Sequence[Operand]) -> bool:
     return makes_some and any(
         not operand.tensor.is_contiguous() or (operand.is_out and not operand.tensor.numel()) for operand in operands
     )
+
+
+def _view_strides(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
+    """Return the strides of views: fakes have a rule of their own for dimensions of one element, which shows."""
+
+    def without_memory(fake: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device="meta")
+
+    with real_operations(), contextlib.suppress(Exception):  # the call itself raises what there is to raise
+        result = operator(*map_tensors(without_memory, tuple(args)), **kwargs)
+        return [(tuple(leaf.shape), leaf.stride()) for leaf in flatten_results(result)]
+    return []
 
 
 def _ask(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Strides:
