@@ -48,7 +48,6 @@ class Effects:
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
     reshapes: tuple[int, ...] = ()
-    is_random: bool = False
     is_worldly: bool = False
 
 
@@ -136,7 +135,7 @@ def effects_of(
     >>> x = torch.zeros(2)
     >>> operands = operands_of(torch.ops.aten.add_.Tensor, (x, 1), {})
     >>> effects_of(torch.ops.aten.add_.Tensor, operands, [geometry_of(x)], [geometry_of(x)], set())
-    Effects(reads=(0,), writes=(0,), reshapes=(), is_random=False, is_worldly=False)
+    Effects(reads=(0,), writes=(0,), reshapes=(), is_worldly=False)
     """
     changes_geometry = torch.Tag.inplace_view in operator.tags
     # An operand that makes its storage grow writes what was not there before.
@@ -153,7 +152,7 @@ def effects_of(
         i for i, operand in enumerate(operands)
         if (changes_geometry and operand.is_written and operand.name == "self") or before[i][:-1] != after[i][:-1]
     )  # fmt: skip
-    return Effects(reads, writes, reshapes, is_random(operator), is_worldly(operator, operands))
+    return Effects(reads, writes, reshapes, is_worldly(operator, operands))
 
 
 def _is_only_viewed(operator: Any, operand: Operand, has_result: bool) -> bool:
@@ -161,9 +160,14 @@ def _is_only_viewed(operator: Any, operand: Operand, has_result: bool) -> bool:
     return may_view and has_result and not operand.is_written
 
 
-def is_random(operator: Any) -> bool:
-    """Whether an operator draws from a random generator."""
-    takes_generator = any(argument.name == "generator" for argument in operator._schema.arguments)
+def is_random(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call draws from a random generator. Attention that drops nothing does not, whatever its tag says."""
+    arguments = operator._schema.arguments
+    dropped = [argument.default_value for argument in arguments if argument.name == "dropout_p"]
+    dropped += [passed for argument, passed in bind_schema(operator, args, kwargs) if argument.name == "dropout_p"]
+    if dropped and dropped[-1] == 0:
+        return False
+    takes_generator = any(argument.name == "generator" for argument in arguments)
     return takes_generator or torch.Tag.nondeterministic_seeded in operator.tags
 
 

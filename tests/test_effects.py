@@ -108,10 +108,20 @@ def test_unsaid_views_are_unsaid(name: str) -> None:
 
 def test_random_operators() -> None:
     """A tag or a generator argument says that an operator draws."""
-    assert is_random(aten.rand.default)
-    assert is_random(aten.bernoulli_.float)
-    assert is_random(aten.native_dropout.default)
-    assert not is_random(aten.add.Tensor)
+    assert is_random(aten.rand.default, ([2],), {})
+    assert is_random(aten.bernoulli_.float, (X,), {})
+    assert is_random(aten.native_dropout.default, (X, 0.5, True), {})
+    assert not is_random(aten.add.Tensor, (X, X), {})
+
+
+def test_attention_is_random_where_it_drops() -> None:
+    """Attention draws where its probability to drop is not 0, however that is said."""
+    attend = aten._scaled_dot_product_flash_attention.default
+    assert is_random(attend, (X, X, X, 0.1), {}) and is_random(attend, (X, X, X), {"dropout_p": 0.1})
+    assert not is_random(attend, (X, X, X, 0.0), {}) and not is_random(attend, (X, X, X), {})
+    x = torch.ones(1, 1, 2, 2)
+    program = capture(torch.nn.functional.scaled_dot_product_attention, x, x, x)
+    assert not any(value.is_state for value in program.inputs)
 
 
 def test_worldly_operators() -> None:

@@ -146,7 +146,7 @@ class Recorder(TorchDispatchMode):
         if effects.reshapes:
             forget_values([operand.tensor for operand in operands])
         call = Recorded(func._schema.name.split("::")[1], str(func), *shown, [operand.tensor for operand in operands])
-        states = self.states.touched(effects, [*args, *kwargs.values()], [*results, *call.tensors])
+        states = self.states.touched(func, args, kwargs, [*results, *call.tensors], is_worldly=effects.is_worldly)
         self._append(call, effects, result, states)
         self._factory_result = result if is_factory(func) else None
         return result

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from graphalias.effects import WORLD, Effects
+from graphalias.effects import WORLD, is_random
 from graphalias.errors import CaptureError
 from graphalias.graph import INPUT, Operation, Storage, Value
 from graphalias.torch_private import is_same_generator
@@ -30,13 +30,16 @@ class States:
         self._newest: dict[str, Value] = {}
         self._seed = torch.default_generator.initial_seed()
 
-    def touched(self, effects: Effects, given: Iterable[Any], tensors: Sequence[torch.Tensor]) -> tuple[Value, ...]:
-        """Return the newest handles of the states an operation touches, from its arguments and tensors."""
+    def touched(
+        self, operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: Sequence[torch.Tensor], *,
+        is_worldly: bool,
+    ) -> tuple[Value, ...]:  # fmt: skip
+        """Return the newest handles of the states a call touches; ``tensors`` tell on which device."""
         names = []
-        if effects.is_random:
+        if is_random(operator, args, kwargs):
             self._refuse_other_seed()
-            names.append(self._random_state(given, tensors))
-        if effects.is_worldly:
+            names.append(self._random_state([*args, *kwargs.values()], tensors))
+        if is_worldly:
             names.append(WORLD)
         return tuple(self._newest_of(name) for name in names)
 
