@@ -83,7 +83,7 @@ class _Writer:
         if children_of(keywords) or len(self.signature.inputs) != len(self.compiled.inputs):
             raise _CantBeFast
         yield "def fast(args):"
-        off = " or ".join(f"{self._name(is_on)}()" for is_on in (is_switched_off, *MODE_COUNTS))
+        off = " or ".join(f"{self._name(is_on)}()" for is_on in (*MODE_COUNTS, is_switched_off))
         yield f"    if {off} or len(args) != {len(self.args)}: return MISS"
         for i, (spec, value) in enumerate(zip(children_of(positional), self.args, strict=True)):
             yield from self._argument(f"args[{i}]", spec, value)

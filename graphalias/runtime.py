@@ -136,7 +136,7 @@ class Jitted:
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Find the program for a call, or make it."""
-        if is_disabled() or torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or is_disabled():  # in this order: torch.compile looks no further
             return self._fn(*args, **kwargs)
         if torch.is_grad_enabled() and requires_grad(self._fn, args, kwargs):
             self._say(

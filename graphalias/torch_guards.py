@@ -10,10 +10,11 @@ from typing import Any
 
 import torch
 
-#: Each is true where a function mode or a dispatch mode is on, or a compiler is tracing. Why private: modes have no
-#: public count.
+#: Each is true where a function mode or a dispatch mode is on, as under `torch.export`, or torch.compile is tracing.
+#: Why private: modes have no public count.
 MODE_COUNTS: tuple[Callable[[], Any], ...] = (
-    torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack, torch.compiler.is_compiling,
+    torch.compiler.is_dynamo_compiling,  # first: it looks no further
+    torch._C._len_torch_function_stack, torch._C._len_torch_dispatch_stack,
 )  # fmt: skip
 
 

@@ -411,3 +411,22 @@ def test_threads() -> None:
     for thread in threads:
         thread.join()
     assert not wrong and jitted.cache_info()[1:] == (3, 8, 3)
+
+
+def test_compilers_trace_through_what_is_jitted() -> None:
+    """torch.compile and torch.export look through a jitted function that is warm: they trace the original."""
+    step = graphalias.jit(lambda x: x.add_(1).mul_(2), executor="eager")
+    for _ in range(3):
+        step(torch.ones(4))
+    whole = torch.compile(lambda x: step(x) + 1, fullgraph=True, backend="eager")
+    assert torch.equal(whole(torch.ones(4)), torch.full((4,), 5.0))
+
+    class Module(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return step(x) * 3
+
+    for strict in (False, True):
+        exported = torch.export.export(Module(), (torch.ones(4),), strict=strict)
+        assert [node.target for node in exported.graph.nodes][1:3] == [
+            torch.ops.aten.add_.Tensor, torch.ops.aten.mul_.Tensor
+        ]  # fmt: skip
